@@ -1,5 +1,6 @@
 """``whorl train``: from the command line to a run folder, its messages and its exports."""
 
+import io
 import json
 import re
 from collections.abc import Callable
@@ -7,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import whorl.lab
+from whorl.cli._training import run_table
 from whorl.lab import Interrupted, Run, RunConfig
 
 for package in ("safetensors", "tomli_w"):
@@ -183,3 +186,31 @@ def test_a_short_run_warms_up_shortly(whorl: Whorl, asked: dict[str, Any]) -> No
     assert asked["config"].training.warmup == 4
     whorl("train")
     assert asked["config"].training.warmup == 18
+
+
+def test_the_table_has_loss_and_accuracy() -> None:
+    found: dict[str, Any] = {
+        **dict.fromkeys(("parameters", "seconds", "tokens_per_second", "memory_mb"), 1),
+        "learning_rate": 0.1,
+        "folder": "runs/x",
+        "length": 32,
+        "measure": "accuracy",
+        "results": [
+            {
+                "name": "rope",
+                "by_length": {
+                    "16": {"loss": 1.25, "accuracy": 0.5},
+                    "32": {"loss": None, "accuracy": 0.25},
+                },
+            }
+        ],
+    }
+    lines = [line.split() for line in render(run_table(found)).splitlines()]
+    assert lines[0] == ["at", "tokens", "16", "32*"]
+    assert lines[2:4] == [["rope", "accuracy", "50.0%", "25.0%"], ["loss", "1.250", "\u2013"]]
+
+
+def render(part: Any) -> str:
+    console = Console(width=100, file=io.StringIO())
+    console.print(part)
+    return str(console.file.getvalue())  # type: ignore[attr-defined]

@@ -95,6 +95,9 @@ def _check_curves(folder: Path, rows: list[dict[str, Any]]) -> None:
     results = [run.read_evaluation() for run in short]
     at = [one["by_length"]["32"]["loss"] for one in results if one is not None]
     assert rope["third"]["32"] == pytest.approx(sum(at) / 2)
+    full = [Run(folder / f"rope-seed{seed}").read_evaluation() for seed in (0, 1)]
+    right = [one["by_length"]["32"]["accuracy"] for one in full if one is not None]
+    assert rope["by_length"]["32"]["accuracy"] == pytest.approx(sum(right) / 2)
     assert yarn["third"].keys() == yarn["by_length"].keys()
 
 

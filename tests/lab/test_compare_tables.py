@@ -156,6 +156,37 @@ def test_terminal_fits_80_columns_and_takes_no_markup() -> None:
     assert "\u2026" not in text
 
 
+def add_other(document: dict[str, Any], measure: str) -> dict[str, Any]:
+    """The document with another measure at every length, which differs from row to row."""
+    for n, row in enumerate(document["rows"]):
+        for length, cell in row["by_length"].items():
+            cell[measure] = 0.5 + 0.01 * n if length == "128" else 0.0
+    return document
+
+
+def test_accuracy_stands_beside_the_loss() -> None:
+    heads, _, *rows = table(render_markdown(add_other(comparison(), "accuracy")))
+    assert heads[7:9] == ["accuracy at 128", "last tenth"]
+    found = {row[0]: row[7] for row in rows}
+    names = [row["name"] for row in comparison()["rows"]]
+    assert [found[name] for name in names] == [f"{50 + n:.1f}%" for n in range(len(names))]
+    document = add_other(comparison(2), "accuracy")
+    document["rows"][1]["by_length"]["128"]["accuracy"] = None
+    assert {row[7] for row in table(render_markdown(document))[2:]} == {"50.0%", MISSING}
+    text = rendered(add_other(comparison(), "accuracy"), 80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\u2026" not in text
+    assert "50.0%" in text
+    assert "accuracy" in text
+
+
+def test_the_loss_stands_beside_accuracies() -> None:
+    document = add_other(comparison(2, measure="accuracy"), "loss")
+    heads, _, *rows = table(render_markdown(document))
+    assert heads[7] == "loss at 128"
+    assert sorted(row[7] for row in rows) == ["0.50", "0.51"]
+
+
 def test_terminal_of_nothing() -> None:
     document = {**comparison(), "rows": [], "claims": [], "notes": [], "unfinished": []}
     text = rendered(document)

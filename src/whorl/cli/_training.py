@@ -61,23 +61,33 @@ def format_seconds(seconds: float) -> str:
 
 
 def run_table(found: Mapping[str, Any]) -> Group:
-    """Results by length, one line per evaluation, and what the run cost."""
+    """Loss and accuracy by length, two lines per evaluation, and what the run cost."""
     lengths = list(found["results"][0]["by_length"])
-    measure = found["measure"]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column(f"{measure} at tokens")
+    table.add_column("")
+    table.add_column("at tokens")
     for length in lengths:
         trained = int(length) == found["length"]
         table.add_column(f"{length}*" if trained else length, justify="right")
+    forms = {"loss": ".3f", "accuracy": ".1%"}
+    first = found["measure"]
     for result in found["results"]:
-        values = (result["by_length"][length][measure] for length in lengths)
-        table.add_row(Text(result["name"]), *(f"{value:.3f}" for value in values))
+        for measure in sorted(forms, key=lambda name: name != first):
+            values = (result["by_length"][length][measure] for length in lengths)
+            name = Text(result["name"] if measure == first else "")
+            table.add_row(
+                name, measure, *(_format_number(value, forms[measure]) for value in values)
+            )
     cost = (
         f"* trained length. {found['parameters']:,} parameters, {format_seconds(found['seconds'])},"
         f" {found['tokens_per_second']:,.0f} tokens/s, {found['memory_mb']:.0f} MB;"
         f" learning rate {found['learning_rate']:g}."
     )
     return Group(table, "", Text(cost), Text(f"kept in {found['folder']}"))
+
+
+def _format_number(value: float | None, form: str) -> str:
+    return "\u2013" if value is None else format(value, form)
 
 
 def _print_lines(console: Console) -> Callable[[whorl.lab.TrainingProgress], None]:

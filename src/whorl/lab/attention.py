@@ -15,6 +15,7 @@ from whorl.encodings import Encoding
 
 from .data import open_data_source
 from .encodings import format_title
+from .model import Model
 from .runs import Run
 
 __all__ = ["LayerAttention", "collect_queries_and_keys", "compute_attention", "get_rope"]

@@ -31,6 +31,7 @@ FeatureMapName = Literal["elu", "relu", "cosine"]
 TrainingPrecision = Literal["float32", "bfloat16"]
 OptimizerName = Literal["muon", "adamw"]
 Sharing = Literal["model", "layer"]
+Masking = Literal["tokens", "words"]
 #: "rope", "learned+rope(base=500)", {"name": "rope", "base": 500.0}, or a list of these.
 EncodingSpec = str | dict[str, Any] | list[Any]
 
@@ -127,17 +128,20 @@ class DataConfig:
     """Where tokens come from: text, or a synthetic task of ``tasks.py``.
 
     files: files and folders of text; if there are none, the source code of Python's standard
-    library. tokenizer: a tokenizer.json; without it every byte is a token.
+    library. tokenizer: a tokenizer.json; without it every byte is a token. masking: whether an
+    encoder predicts single tokens of text or whole words (``masking.py``).
     """
 
     task: str = "text"
     files: tuple[str, ...] = ()
     tokenizer: str | None = None
+    masking: Masking = "tokens"
 
     def __post_init__(self) -> None:
         from .tasks import TASK_NAMES
 
         check_choice("data.task", self.task, ("text", *TASK_NAMES))
+        check_choice("data.masking", self.masking, get_args(Masking))
         if self.task != "text" and (self.files or self.tokenizer):
             raise ValueError(
                 f"data: the task {quote(self.task)} makes its own tokens; leave out files and"
@@ -230,6 +234,15 @@ class RunConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
+        if self.data.masking == "words" and (self.model.kind, self.data.task) != (
+            "encoder",
+            "text",
+        ):
+            raise ValueError(
+                "data.masking = 'words' is for an encoder on text; got"
+                f" model.kind = {self.model.kind!r} and data.task = {self.data.task!r}. Leave it"
+                " out, or set model.kind = 'encoder'."
+            )
         lengths = self.lengths
         if lengths[0] < 2 or len(set(lengths)) != len(lengths):
             raise ValueError(

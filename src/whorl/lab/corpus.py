@@ -11,7 +11,7 @@ import hashlib
 import platform
 import sysconfig
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ class Corpus:
     train: those for training, joined, [N]. validation: those for learning curves, joined.
     held_out: documents for the evaluation, longest first.
     about: a description, by which a resumed run checks that the text is the same.
+    words: for every token the number of its word, in the same parts as the tokens; None unless
+    ``load_corpus`` was asked for them.
     """
 
     train: Tensor
@@ -42,6 +44,7 @@ class Corpus:
     held_out: tuple[Tensor, ...]
     vocab: int
     about: dict[str, Any]
+    words: "Corpus | None" = None
 
     def sample_windows(self, count: int, length: int, source: torch.Generator) -> Tensor:
         """``count`` random windows of ``length`` tokens from the training text, [count, length]."""
@@ -96,8 +99,15 @@ class Corpus:
                 )
 
 
-def load_corpus(files: Sequence[str] = (), tokenizer: str | None = None) -> Corpus:
-    """The corpus of some files and folders; without them, of the standard library."""
+def load_corpus(
+    files: Sequence[str] = (), tokenizer: str | None = None, *, words: bool = False
+) -> Corpus:
+    """The corpus of some files and folders; without them, of the standard library.
+
+    words: also number the words. In bytes, a word is a run of letters, digits and underscores, and
+    any byte that is not ASCII counts as a letter; every other byte is a word of its own. With a
+    tokenizer, its pre-tokenization decides.
+    """
     if files:
         title = ", ".join(Path(name).name or name for name in files)
         documents, skipped = _read_files(files)
@@ -114,26 +124,44 @@ def load_corpus(files: Sequence[str] = (), tokenizer: str | None = None) -> Corp
             for name, data in documents
             if data
         ]
+        numbers = [(name, _number_words_of_bytes(text)) for name, text in texts] if words else None
     else:
         unit = "tokens"
-        texts, vocab = _encode_documents(documents, tokenizer)
-    train, validation, held_out = _split_texts(texts)
-    if not train or not validation or not held_out:
-        raise ValueError(
-            f"{title} has too little text to train on one part and hold out others; give more."
-        )
+        texts, numbers, vocab = _encode_documents(documents, tokenizer, words)
     about = {
         "title": title,
         "files": len(texts),
-        "held_out_files": len(held_out),
+        "held_out_files": 0,
         "skipped_files": skipped,
         "repeated_files": repeated,
         "tokens": sum(len(text) for _, text in texts),
         "unit": unit,
         "sha256": _hash_documents(documents, tokenizer),
     }
+    found = _build_corpus(texts, vocab, about)
+    return found if numbers is None else replace(found, words=_build_corpus(numbers, 0, about))
+
+
+def _build_corpus(texts: list[tuple[str, Tensor]], vocab: int, about: dict[str, Any]) -> Corpus:
+    train, validation, held_out = _split_texts(texts)
+    if not train or not validation or not held_out:
+        raise ValueError(
+            f"{about['title']} has too little text to train on one part and hold out others; give"
+            " more."
+        )
+    about = {**about, "held_out_files": len(held_out)}
     longest_first = sorted(held_out, key=len, reverse=True)
     return Corpus(torch.cat(train), torch.cat(validation), tuple(longest_first), vocab, about)
+
+
+def _number_words_of_bytes(text: Tensor) -> Tensor:
+    """For every byte the number of its word, from 0."""
+    letters = torch.zeros(256, dtype=torch.bool)
+    letters[128:] = True
+    letters[[byte for byte in range(128) if chr(byte).isalnum() or byte == ord("_")]] = True
+    inside = letters[text.int()]
+    begins = ~(inside[1:] & inside[:-1])
+    return torch.cat((torch.zeros(1), begins.cumsum(0))).int()
 
 
 def _drop_repeated(documents: list[tuple[str, bytes]]) -> tuple[list[tuple[str, bytes]], int]:
@@ -231,8 +259,9 @@ def _find_invalid_utf8(data: bytes) -> int | None:
 
 
 def _encode_documents(
-    documents: list[tuple[str, bytes]], tokenizer: str
-) -> tuple[list[tuple[str, Tensor]], int]:
+    documents: list[tuple[str, bytes]], tokenizer: str, words: bool
+) -> tuple[list[tuple[str, Tensor]], list[tuple[str, Tensor]] | None, int]:
+    """Tokens of all documents, the numbers of their words or None, and the vocabulary's size."""
     tokenizers = import_extra("tokenizers", by="a tokenizer file", extra="hf")
     if not Path(tokenizer).is_file():
         raise ValueError(f"data.tokenizer: {tokenizer!r} is not a file; give a tokenizer.json.")
@@ -250,12 +279,29 @@ def _encode_documents(
                 " it, or leave out data.tokenizer to train on bytes."
             )
     lines = reader.encode_batch([data.decode() for _, data in documents], add_special_tokens=False)
-    pairs = [
-        (name, torch.tensor(line.ids, dtype=torch.int32))
-        for (name, _), line in zip(documents, lines, strict=True)
-        if line.ids
-    ]
-    return pairs, int(reader.get_vocab_size())
+    named = [(name, line) for (name, _), line in zip(documents, lines, strict=True) if line.ids]
+    pairs = [(name, torch.tensor(line.ids, dtype=torch.int32)) for name, line in named]
+    size = int(reader.get_vocab_size())
+    if not words:
+        return pairs, None, size
+    numbers = [(name, _number_words_of_tokens(line.word_ids)) for name, line in named]
+    if all(len(text) > 1 and not bool(text.any()) for _, text in numbers):
+        raise ValueError(
+            f"data.masking: 'words' needs a tokenizer that splits text into words before it makes"
+            f" tokens of them, and {tokenizer!r} does not; choose 'tokens'."
+        )
+    return pairs, numbers, size
+
+
+def _number_words_of_tokens(words: Sequence[int | None]) -> Tensor:
+    """For every token the number of its word; a token without one is a word of its own."""
+    found, before = [], object()
+    number = -1
+    for word in words:
+        number += word is None or word != before
+        before = word
+        found.append(number)
+    return torch.tensor(found, dtype=torch.int32)
 
 
 def _hash_documents(documents: list[tuple[str, bytes]], tokenizer: str | None) -> str:

@@ -1,11 +1,13 @@
 """Batches of tokens and targets for training and evaluation, from a corpus or a task.
 
 A decoder predicts the next token. An encoder predicts masked tokens; the id of its mask token is
-the size of the vocabulary. A target of -1 is not predicted. The batch of a training step depends on
-the seed and the number of the step only.
+the size of the vocabulary. In text some tokens are masked by BERT's rule (``masking``), in a task
+all answers are. A target of -1 is not predicted. The batch of a training step depends on the seed
+and the number of the step only.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,14 +16,13 @@ from torch import Tensor
 
 from . import corpus, tasks
 from .config import RunConfig
+from .masking import choose_tokens, mask_tokens
 from .model import derive_seed
 
 __all__ = ["DataSource", "TokenBatch", "open_data_source"]
 
 # Windows of the validation, the same for every encoding and step.
 _VALIDATION_WINDOWS = 64
-# BERT masks 15 % of the tokens: Devlin et al. 2019, https://arxiv.org/abs/1810.04805.
-_MASKED_SHARE = 0.15
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,13 +67,14 @@ class _TextSource:
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self._corpus = corpus.load_corpus(config.data.files, config.data.tokenizer)
+        by_words = config.data.masking == "words"
+        self._corpus = corpus.load_corpus(config.data.files, config.data.tokenizer, words=by_words)
         self._ahead = config.model.kind == "decoder"  # one more token: the target of the last one
-        window = config.training.length + self._ahead
-        self._corpus.check_length(window)
-        self._validation = self._corpus.cut_validation_windows(_VALIDATION_WINDOWS, window)
-        self._windows = self._corpus.cut_windows(
-            config.evaluation.windows, config.longest + self._ahead, config.lengths[0]
+        self._corpus.check_length(config.training.length + self._ahead)
+        self._windows, self._window_words = self._cut_both(
+            lambda text: text.cut_windows(
+                config.evaluation.windows, config.longest + self._ahead, config.lengths[0]
+            )
         )
         self.about = self._corpus.about
         self.vocab = self._corpus.vocab + (not self._ahead)
@@ -81,20 +83,22 @@ class _TextSource:
 
     def get_batch(self, step: int) -> TokenBatch:
         training = self.config.training
-        source = torch.Generator().manual_seed(derive_seed(training.seed, "batch", step))
-        text = self._corpus.sample_windows(training.batch, training.length + self._ahead, source)
-        return self._build_batch(text, source)
+        seed = derive_seed(training.seed, "batch", step)
+        source = torch.Generator()
+        text, words = self._cut_both(
+            lambda text: text.sample_windows(
+                training.batch, training.length + self._ahead, source.manual_seed(seed)
+            )
+        )
+        return self._build_batch(text, words, source)
 
     def get_validation(self) -> TokenBatch:
         source = torch.Generator().manual_seed(derive_seed("validation"))
-        return self._build_batch(self._validation, source)
-
-    def _build_batch(self, text: Tensor, source: torch.Generator) -> TokenBatch:
-        if self._ahead:
-            return _build_next_token_batch(text, torch.ones_like(text, dtype=torch.bool))
-        hidden = torch.rand(text.shape, generator=source) < _MASKED_SHARE
-        hidden[:, 0] |= ~hidden.any(1)  # at least one in each row
-        return _build_masked_batch(text, hidden, self.vocab - 1)
+        window = self.config.training.length + self._ahead
+        text, words = self._cut_both(
+            lambda text: text.cut_validation_windows(_VALIDATION_WINDOWS, window)
+        )
+        return self._build_batch(text, words, source)
 
     def get_evaluation(self, length: int) -> TokenBatch:
         shortest = self.config.lengths[0]
@@ -104,14 +108,31 @@ class _TextSource:
             judged = torch.zeros_like(batch.judged)
             judged[:, length - shortest :] = True
             return TokenBatch(batch.tokens, batch.targets, judged)
-        # The same tokens are masked at every length.
+        # The same tokens are masked at every length, and replaced by the same ones.
         source = torch.Generator().manual_seed(derive_seed("evaluation", shortest))
-        hidden = torch.zeros_like(text, dtype=torch.bool)
-        hidden[:, length - shortest :] = (
-            torch.rand(len(text), shortest, generator=source) < _MASKED_SHARE
-        )
-        hidden[:, length - 1] = True  # at least one in each window
-        return _build_masked_batch(text, hidden, self.vocab - 1)
+        judged_part = text[:, length - shortest :]
+        chosen, numbers = choose_tokens(self._window_words[:, -shortest:], source)
+        chosen |= numbers == numbers[:, -1:]  # at least the last word of each window
+        read = mask_tokens(judged_part, chosen, self.vocab - 1, source)
+        before = torch.zeros(len(text), length - shortest, dtype=torch.bool)
+        asked = torch.cat((before, chosen), 1)
+        tokens = torch.cat((text[:, : length - shortest], read), 1)
+        return TokenBatch(tokens, torch.where(asked, text, -1), asked)
+
+    def _cut_both(self, cut: Callable[[corpus.Corpus], Tensor]) -> tuple[Tensor, Tensor]:
+        """Windows of the text, and the numbers of their words; without words, of their tokens."""
+        text = cut(self._corpus)
+        if self._corpus.words is None:
+            return text, torch.arange(text.shape[1]).expand_as(text)
+        return text, cut(self._corpus.words)
+
+    def _build_batch(self, text: Tensor, words: Tensor, source: torch.Generator) -> TokenBatch:
+        if self._ahead:
+            return _build_next_token_batch(text, torch.ones_like(text, dtype=torch.bool))
+        chosen, numbers = choose_tokens(words, source)
+        chosen |= (numbers == 0) & ~chosen.any(1, keepdim=True)  # at least one word in each row
+        tokens = mask_tokens(text, chosen, self.vocab - 1, source)
+        return TokenBatch(tokens, torch.where(chosen, text, -1), chosen)
 
 
 class _TaskSource:

@@ -35,13 +35,28 @@ class Column(NamedTuple):
 
 
 def build_result_columns(view: ComparisonView) -> list[Column]:
-    """Columns of each evaluation length, the last tenth of training and, if measured, its speed."""
+    """Columns of each evaluation length, the other measure, the last tenth of training, its speed.
+
+    The other measure is the accuracy, or where the columns of lengths show that, the loss. It and
+    the speed are left out if no row has them.
+    """
     found = [_build_length_column(view, length) for length in view.lengths]
+    found += [_build_other_column(view)] if view.has_other_measure else []
     found.append(_build_last_tenth_column(view))
     if view.has_speed:
         speed = build_field_column("tokens/s", "tokens_per_second", ",.0f", most=True)
         found.append(speed._replace(words=view.format_speed))
     return found
+
+
+def _build_other_column(view: ComparisonView) -> Column:
+    """The accuracy at the trained length, or the loss where the table shows the accuracy."""
+
+    def words(row: Row) -> str:
+        return view.format_other_measure(view.get_other_measure(row))
+
+    head = f"{view.other_measure} at {view.trained_length}"
+    return Column(head, view.get_other_measure, words, not view.is_accuracy)
 
 
 def _build_last_tenth_column(view: ComparisonView) -> Column:

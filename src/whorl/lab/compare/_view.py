@@ -104,6 +104,25 @@ class ComparisonView:
         return f"{value:.1%}" if self.is_accuracy else f"{value:.2f}"
 
     @property
+    def other_measure(self) -> str:
+        """The measure beside that of the columns: "accuracy", or "loss" beside accuracies."""
+        return "loss" if self.is_accuracy else "accuracy"
+
+    @property
+    def has_other_measure(self) -> bool:
+        """Whether any row has it; comparisons of earlier versions do not."""
+        return any(self.get_other_measure(row) is not None for row in self.comparison["rows"])
+
+    def get_other_measure(self, row: Mapping[str, Any]) -> float | None:
+        """The other measure of a row, at the trained length."""
+        return read_number(self.get_cell(row, self.trained_length).get(self.other_measure))
+
+    def format_other_measure(self, value: float | None) -> str:
+        if value is None:
+            return MISSING
+        return f"{value:.2f}" if self.is_accuracy else f"{value:.1%}"
+
+    @property
     def has_speed(self) -> bool:
         return any(read_number(row.get("tokens_per_second")) for row in self.comparison["rows"])
 

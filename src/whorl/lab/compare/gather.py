@@ -319,7 +319,12 @@ def _build_row(
 def _summarize_length(entry: EncodingResults, length: int, measure: str) -> dict[str, Any]:
     values = list(entry.get_by_seed(length, measure).values())
     found: Estimate = estimate(values)
-    return {"mean": found.mean, "low": found.low, "high": found.high, "seeds": values}
+    both = {name: _average_measure(entry, length, name) for name in ("loss", "accuracy")}
+    return {"mean": found.mean, "low": found.low, "high": found.high, "seeds": values, **both}
+
+
+def _average_measure(entry: EncodingResults, length: int, measure: str) -> float:
+    return estimate(list(entry.get_by_seed(length, measure).values())).mean
 
 
 def _compare_with_reference(

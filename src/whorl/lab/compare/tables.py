@@ -150,7 +150,7 @@ def _build_results(view: ComparisonView) -> Any:
         *build_result_columns(view),
         build_field_column("MB", "memory_mb", ",.0f"),
     ]
-    heads = [column.head.replace(" (trained)", "*") for column in columns]
+    heads = [column.head.replace(" (trained)", "*").replace(" at ", "\nat ") for column in columns]
     table = _build_table(_describe_table(view), ["encoding", *heads])
     table.collapse_padding = True  # so that names fit into 80 columns
     table.caption, table.caption_justify = f"* the trained length. {describe_last_tenth()}", "left"
