@@ -69,6 +69,45 @@ def test_padding_inside_a_window_that_dropped_tokens(cache: str) -> None:
     compare(torch.cat(alone), run(UnrotatedCache()))
 
 
+@pytest.mark.parametrize("cache", [SinkCache, UnrotatedCache])
+@torch.no_grad()
+def test_a_gap_between_two_calls_is_noticed(cache: Any) -> None:
+    model, inputs = build_model("llama"), build_inputs("llama", 12, "left")
+    whorl.hf.install(model, keys="unrotated")
+    tokens, held = inputs["input_ids"], cache()
+    model(**inputs, past_key_values=held)
+    for wrong in ([20, 21], [11, 12], [0, 1]):
+        with pytest.raises(ValueError, match=rf"got \[{wrong[0]}\] first, after 12 tokens in"):
+            model(tokens[:, :2], position_ids=torch.tensor([wrong]), past_key_values=held)
+    expected = model(tokens[:, :2], past_key_values=held).logits  # they count on: 12, 13
+    held.crop(-2)
+    held.reorder_cache(torch.tensor([1, 0]))
+    position_ids = torch.tensor([[12, 13]])
+    again = model(tokens.flip(0)[:, :2], position_ids=position_ids, past_key_values=held).logits
+    compare(expected, again.flip(0))
+    held.batch_repeat_interleave(2)
+    with pytest.raises(ValueError, match=r"got \[15, 15, 15, 15\] first, after 14 tokens in the c"):
+        model(tokens[[0] * 4, :1], position_ids=torch.full((4, 1), 15), past_key_values=held)
+    held.reset()
+    model(tokens[:1], position_ids=torch.arange(5, 17)[None], past_key_values=held)
+
+
+@torch.no_grad()
+def test_rows_with_other_first_positions_go_on_each_for_itself() -> None:
+    """As ``generate`` counts under left padding; padding inside a prompt may be skipped."""
+    model, inputs = build_model("llama"), build_inputs("llama", 20, "left")
+    whorl.hf.install(model, keys="unrotated")
+    mask = torch.cat((inputs["attention_mask"], torch.ones(2, 1, dtype=torch.long)), 1)
+    places = (mask.cumsum(-1) - 1).clamp(min=0)
+    held = SinkCache()
+    model(**inputs, position_ids=places[:, :-1], past_key_values=held)
+    next_one = {"attention_mask": mask, "past_key_values": held}
+    with pytest.raises(ValueError, match=r"got \[20\] first, after 20 tokens in the cache"):
+        model(inputs["input_ids"][:, :1], **next_one)
+    model(inputs["input_ids"][:, :1], position_ids=places[:, -1:], **next_one)
+    assert held.layers[0].expected == [19, 21]
+
+
 @pytest.mark.parametrize("cache", [None, "dynamic", "static"])
 @pytest.mark.parametrize("padding", ["none", "left"])
 @torch.no_grad()

@@ -19,6 +19,7 @@ __all__ = [
     "choose_count",
     "choose_positions",
     "count_tokens",
+    "find_next_positions",
     "find_offset",
     "holds_all",
     "is_in_one_piece",
@@ -137,6 +138,37 @@ def _refuse_positions(positions: Tensor, held: int) -> NoReturn:
         f" {quote(positions[:, 0].tolist())} first, after {held} tokens in the cache. Leave out"
         " position_ids (and, for packed rows, attention_mask), or call whorl.hf.uninstall(model)."
     )
+
+
+def find_next_positions(
+    expected: list[int], positions: Tensor | None, padding: Tensor | None, held: int
+) -> list[int]:
+    """The position that the next token of each row must have; -1 or no list if unknown.
+
+    For caches that count tokens without gaps: refuses new ones that do not go on where the last
+    ended, or skip some.
+
+    Args:
+        expected: the same, for these tokens. positions: [B, T] or [1, T], as the model was told.
+        padding: [B, T], False for padding; None without any. held: tokens that came before.
+    """
+    if positions is None or not are_known(positions) or not positions.shape[1]:
+        return []
+    rows = positions.expand(len(expected), -1)
+    if padding is None:
+        starts, ends = rows[:, 0].tolist(), rows[:, -1].tolist()
+        counts = [rows.shape[1]] * len(rows)
+    else:
+        limits = torch.iinfo(rows.dtype)
+        starts = rows.masked_fill(~padding, limits.max).amin(-1).tolist()
+        ends = rows.masked_fill(~padding, limits.min).amax(-1).tolist()
+        counts = padding.sum(-1).tolist()
+    found = []
+    for start, end, count, wanted in zip(starts, ends, counts, expected, strict=True):
+        if count and (end - start + 1 != count or wanted not in (-1, start)):
+            _refuse_positions(positions, held)
+        found.append(end + 1 if count else wanted)
+    return found
 
 
 def _refuse_padding_between(visible: Tensor) -> None:

@@ -88,6 +88,7 @@ def attend_tokens(
             dropout=dropout,
             sink_logits=sink_logits,
             softcap=softcap,
+            positions=positions,
         )
         return out, None
     q, k = q.to(v.dtype), k.to(v.dtype)  # under autocast, rotated tokens are float32
