@@ -31,7 +31,7 @@ from whorl._support.tensors import has_values
 from whorl.encodings import Encoding
 
 from .caches.unrotated import PendingKeys
-from .tokens import attend_tokens, check_continued
+from .tokens import attend_tokens
 
 __all__ = ["NAME", "attend", "build_mask", "register_interface"]
 
@@ -145,10 +145,6 @@ def attend(
     if not pending and sliding_window is not None and sliding_window <= S and T < S:
         _refuse_following_length(encoding)
     positions = None if encoding is None else options.get("position_ids")
-    if not whole:
-        window_drops = pending or sliding_window is not None
-        held = T if pending else S
-        check_continued(positions, mask, T, held, all_held=not window_drops)
     # No matrix is saved if there is one already, or if one token sees all, or a square of tokens.
     simple = window is None and (T == 1 or (mask is None and (T == S or not causal)))
     is_plain = encoding is None and s_aux is None and softcap is None
@@ -183,6 +179,7 @@ def attend(
         sink_logits=s_aux,
         softcap=softcap,
         positions=positions,
+        layer_window=sliding_window,
     )
     return out.transpose(1, 2).contiguous(), weights
 

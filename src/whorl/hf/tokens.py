@@ -4,33 +4,30 @@
 """
 
 import math
-from typing import NamedTuple, TypeGuard
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
 
-from whorl._support.tensors import has_values
-from whorl._support.words import quote
 from whorl.attention import attention
 from whorl.attention.softmax.visibility import Visibility
 from whorl.encodings import Encoding, NoPE
 from whorl.encodings.rotary.rotary import Rotary
 
 from .caches.unrotated import PendingKeys
+from .positions import (
+    TokenPositions,
+    are_known,
+    choose_count,
+    choose_positions,
+    count_tokens,
+    find_offset,
+    holds_all,
+    is_in_one_piece,
+    read_visible,
+)
 
-__all__ = ["attend_tokens", "check_continued"]
-
-
-class _Places(NamedTuple):
-    """Positions of queries [T] or [B, T] and of keys [S] or [B, S].
-
-    context: the length of each row, [B], where frequencies depend on it; None for the largest
-    position + 1.
-    """
-
-    queries: Tensor
-    keys: Tensor
-    context: Tensor | None = None
+__all__ = ["attend_tokens"]
 
 
 def attend_tokens(
@@ -51,6 +48,7 @@ def attend_tokens(
     softcap: float | None = None,
     segments: Tensor | None = None,
     positions: Tensor | None = None,
+    layer_window: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of q [B, H, T, D] over k, v [B, G, S, D]: [B, H, T, D], and the weights or None.
 
@@ -61,10 +59,16 @@ def attend_tokens(
         weights: also return the attention weights, [B, H, T, S].
         skip_padding: positions count the tokens that are not padding, also between them.
         positions: of the new tokens, [B, T] or [1, T], as the model was told; they decide whether
-            positions count padding between tokens.
+            positions count padding between tokens, and are refused if attention cannot go by them.
+        layer_window: beyond which the layer's cache may have dropped tokens; None for no limit.
         window, sink_logits, softcap, segments: as for ``whorl.attention``. With a cache of whorl's
             own the window of the layer, even if a whole mask contains it.
     """
+    T, is_whole = q.shape[2], mask is not None and mask.dim() == 4
+    S = T if isinstance(k, PendingKeys) else k.shape[2]
+    all_held, skipped = holds_all(S - T, layer_window), None
+    if not is_whole:
+        skipped = choose_count(positions, mask, T, S, all_held=all_held)
     if isinstance(k, PendingKeys):
         if encoding is None:
             k.refuse()
@@ -84,22 +88,24 @@ def attend_tokens(
             dropout=dropout,
             sink_logits=sink_logits,
             softcap=softcap,
+            positions=positions,
         )
         return out, None
-    T, S = q.shape[2], k.shape[2]
     q, k = q.to(v.dtype), k.to(v.dtype)  # under autocast, rotated tokens are float32
     places = None
-    is_whole = mask is not None and mask.dim() == 4
     if offset is None and is_whole and causal and encoding is not None:
         assert mask is not None
-        offset = _find_offset(mask)
-    if offset is not None and (isinstance(offset, Tensor) or offset + T != S):
+        offset = find_offset(mask)
+    if is_whole and encoding is not None and are_known(positions):
+        assert mask is not None
+        first = S - T if offset is None else offset
+        places = choose_positions(mask, positions, first, window=layer_window)
+    elif offset is not None and (isinstance(offset, Tensor) or offset + T != S):
         keys = torch.arange(S, device=k.device)
-        places = _Places(keys[:T] + offset, keys)
-    elif mask is not None and not is_whole and not _is_in_one_piece(mask):
-        keys = _count_tokens(mask)
-        if skip_padding or _are_at(positions, keys[:, S - T :], mask[:, S - T :]):
-            places = _Places(keys[:, S - T :], keys)
+        places = TokenPositions(keys[:T] + offset, keys)
+    elif mask is not None and not is_whole and not is_in_one_piece(mask):
+        skipped = count_tokens(mask) if skip_padding else skipped
+        places = None if skipped is None else TokenPositions(skipped[:, S - T :], skipped)
     plain = window is None and sink_logits is None and softcap is None
     if T == 1 and places is None and plain and not (weights or dropout) and _is_bias(encoding):
         return _attend_last(q, k, v, encoding, mask, scale), None
@@ -109,7 +115,7 @@ def attend_tokens(
     if weights or (mask is not None and mask.is_floating_point()):
         if places is None:
             keys = torch.arange(S, device=k.device)
-            places = _Places(keys[S - T :], keys)
+            places = TokenPositions(keys[S - T :], keys)
         places = places._replace(context=context)
         ids = {}
         if segments is not None:
@@ -140,52 +146,6 @@ def attend_tokens(
     return out, None
 
 
-def check_continued(
-    positions: Tensor | None, mask: Tensor | None, T: int, S: int, *, all_held: bool = True
-) -> None:
-    """Refuse positions of T new tokens that attention would not go by, which counts tokens.
-
-    It counts from the first of S tokens, with padding or without.
-
-    Args:
-        positions: [B, T] or [1, T]. mask: [B, S], False for padding; None without any.
-        all_held: whether the S tokens are all of the text, or only the last ones.
-    """
-    if positions is None or positions.dim() != 2 or not has_values(positions):
-        return
-    counts = [torch.arange(S - T, S, device=positions.device)[None]]
-    visible = counts[0] >= 0 if mask is None else mask[:, S - T :]
-    if mask is not None:
-        counts.append(_count_tokens(mask)[:, S - T :])
-    for count in counts:
-        shift = positions - count
-        first = shift.masked_fill(~visible, torch.iinfo(shift.dtype).max).amin(-1)
-        last = shift.masked_fill(~visible, torch.iinfo(shift.dtype).min).amax(-1)
-        fits = first == last
-        if T < S:
-            fits = fits & (first == 0 if all_held else first >= 0)
-        if bool((fits | ~visible.any(-1)).all()):
-            return
-    raise ValueError(
-        "position_ids must count tokens one by one with encoding= or keys='unrotated', and go on"
-        " where those in the cache end, because attention goes by their order; got"
-        f" {quote(positions[:, 0].tolist())} first, after {S - T} tokens in the cache. Leave out"
-        " position_ids (and, for packed rows, attention_mask), or call whorl.hf.uninstall(model)."
-    )
-
-
-def _count_tokens(mask: Tensor) -> Tensor:
-    """Positions [B, S] that count the tokens of a mask [B, S] without its padding."""
-    return (mask.long().cumsum(-1) - 1).clamp(min=0)
-
-
-def _are_at(positions: Tensor | None, expected: Tensor, visible: Tensor) -> bool:
-    """Whether positions are known to be the expected ones, but for those of padding."""
-    if positions is None or positions.dim() != 2 or not has_values(positions):
-        return False
-    return bool(((positions == expected) | ~visible).all())
-
-
 def _find_context(encoding: Encoding | None, mask: Tensor | None) -> Tensor | None:
     """Tokens of each row that are not padding, [B], if frequencies depend on them; else None."""
     part = None if encoding is None else encoding.rotating_part
@@ -193,8 +153,7 @@ def _find_context(encoding: Encoding | None, mask: Tensor | None) -> Tensor | No
     if mask is None or scaling is None or not scaling.follows_length:
         return None
     if mask.dim() == 4:
-        visible = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-        mask = visible[:, 0].any(-2)
+        mask = read_visible(mask)[:, 0].any(-2)
     return mask.sum(-1).clamp(min=1)
 
 
@@ -228,25 +187,6 @@ def _attend_last(
     )
 
 
-def _is_in_one_piece(mask: Tensor) -> bool:
-    """Whether the visible keys of each row of [B, S] are known to be consecutive."""
-    if not has_values(mask):
-        return False
-    begins = mask[:, 1:] & ~mask[:, :-1]
-    return bool((begins.sum(-1) + mask[:, 0] <= 1).all())
-
-
-def _find_offset(mask: Tensor) -> Tensor:
-    """Position of the first query, from a causal mask [B, 1, T, S]: a token sees itself last.
-
-    Tokens of padding do not see themselves, so that the largest offset that a query has is right.
-    """
-    visible = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-    T, S = mask.shape[2:]
-    last = (visible * torch.arange(S, device=mask.device)).amax(-1)  # [B, 1, T]
-    return (last - torch.arange(T, device=mask.device)).amax().clamp(min=0)
-
-
 # Below, attention by one T x S matrix: for weights that are returned, and masks of numbers.
 
 
@@ -254,7 +194,7 @@ def _compute_scores(
     q: Tensor,
     k: Tensor,
     encoding: Encoding,
-    places: _Places,
+    places: TokenPositions,
     scale: float | None,
     softcap: float | None,
     **segments: Tensor,
@@ -296,7 +236,7 @@ def _compute_weights(
 
 
 def _apply_weights(
-    weights: Tensor, v: Tensor, encoding: Encoding, places: _Places, dropout: float
+    weights: Tensor, v: Tensor, encoding: Encoding, places: TokenPositions, dropout: float
 ) -> Tensor:
     """Values weighted, [B, H, T, D]."""
     weights = nn.functional.dropout(weights, dropout) if dropout else weights

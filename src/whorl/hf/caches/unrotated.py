@@ -20,6 +20,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from whorl.attention import KVCache, attention
 from whorl.attention.cache.checks import CacheConfig
 from whorl.encodings import Encoding
+from whorl.hf.positions import find_next_positions
 
 __all__ = ["PendingKeys", "UnrotatedCache", "UnrotatedLayer"]
 
@@ -68,6 +69,7 @@ class UnrotatedLayer(CacheLayerMixin):
         self.is_croppable = config.window is None
         self.cache: KVCache | None = None
         self.seen = 0  # tokens that came, padding included
+        self.expected: list[int] = []  # the next position of each row, as the model counts; or none
 
     def __repr__(self) -> str:
         return f"UnrotatedLayer({self.cache!r})"
@@ -90,11 +92,13 @@ class UnrotatedLayer(CacheLayerMixin):
         mask: Tensor | None,
         *,
         window: int | None,
+        positions: Tensor | None = None,
         **options: Any,
     ) -> Tensor:
         """Add new tokens and return attention over all that are held: [B, H, T, D].
 
         mask: as the mask function makes it. window: of the layer itself, None for no limit.
+        positions: [B, T] or [1, T], as the model counts; the cache has its own.
         options: of ``whorl.attention``.
         """
         T = q.shape[2]
@@ -105,6 +109,8 @@ class UnrotatedLayer(CacheLayerMixin):
                 f" this one has keys for {self.cache.encoding}, and the layer {encoding}. Call"
                 " reset() before, or make a new cache."
             )
+        rows = self.expected if len(self.expected) == q.shape[0] else [-1] * q.shape[0]
+        expected = find_next_positions(rows, positions, padding, self.seen)
         if self.cache is None:
             self.cache = KVCache(encoding, **_limit_window(self.config, window))
             self.is_initialized = True
@@ -120,7 +126,7 @@ class UnrotatedLayer(CacheLayerMixin):
             )
             for part in _split_tokens(self.cache, T)
         ]
-        self.seen += T
+        self.seen, self.expected = self.seen + T, expected
         return outs[0] if len(outs) == 1 else torch.cat(outs, 2)
 
     def get_seq_length(self) -> int:
@@ -135,7 +141,7 @@ class UnrotatedLayer(CacheLayerMixin):
 
     def reset(self) -> None:
         """Forget all tokens."""
-        self.seen, self.cache = 0, None
+        self.seen, self.cache, self.expected = 0, None, []
 
     def crop(self, tokens_to_remove: int) -> None:
         """Take the last ``-tokens_to_remove`` tokens back."""
@@ -147,11 +153,12 @@ class UnrotatedLayer(CacheLayerMixin):
         if tokens_to_remove and self.cache is not None:
             self.cache.crop(tokens_to_remove)
             self.seen += tokens_to_remove
+            self.expected = [max(n + tokens_to_remove, -1) for n in self.expected]
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Row n becomes what row ``beam_idx[n]`` was."""
         if self.cache is not None and self.seen:
-            self.cache.reorder(beam_idx)
+            self._reorder(beam_idx)
 
     def batch_select_indices(self, indices: Tensor) -> None:
         self.reorder_cache(indices)
@@ -159,7 +166,12 @@ class UnrotatedLayer(CacheLayerMixin):
     def batch_repeat_interleave(self, repeats: int) -> None:
         if self.cache is not None and self.seen:
             rows = torch.arange(len(self.cache.lengths))
-            self.cache.reorder(rows.repeat_interleave(repeats))
+            self._reorder(rows.repeat_interleave(repeats))
+
+    def _reorder(self, rows: Tensor) -> None:
+        assert self.cache is not None
+        self.cache.reorder(rows)
+        self.expected = [self.expected[row] for row in rows.tolist()] if self.expected else []
 
 
 class UnrotatedCache(Cache):

@@ -13,10 +13,9 @@ from transformers.models.gptj.modeling_gptj import GPTJAttention, apply_rotary_p
 
 from whorl.configs import read_config
 from whorl.encodings import Encoding, RoPE
-from whorl.hf.caches.unrotated import PendingKeys
 from whorl.hf.changes import Change, ClassChange
 from whorl.hf.options import InstallOptions
-from whorl.hf.tokens import attend_tokens, check_continued
+from whorl.hf.tokens import attend_tokens
 
 from .base import ModelFamily
 from .rotary import check_consecutive
@@ -54,9 +53,6 @@ class WhorlGPTJAttention(GPTJAttention):
         if layer_past is not None:
             k, v = layer_past.update(k, v, self.layer_idx)
         told = None if self.whorl_encoding is None else position_ids
-        if attention_mask is None or attention_mask.dim() == 2:
-            tokens = q.shape[2] if isinstance(k, PendingKeys) else k.shape[2]
-            check_continued(told, attention_mask, q.shape[2], tokens)
         out, weights = attend_tokens(
             q,
             k,
