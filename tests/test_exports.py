@@ -69,6 +69,7 @@ INSPECTION |= {"LengthReport", "ModelExtension", "Remark", "inspect"}
 PLOTS = {"PALETTE", "SUFFIXES", "Theme", "accuracy", "bench", "catalogue", "check_path"}
 PLOTS |= {"inspection", "lab", "lab_costs", "lab_lengths", "lab_positions", "lab_training"}
 PLOTS |= {"save", "speed", "svg", "theme"}
+PLOTS |= {"experiment", "experiment_differences", "experiment_lines", "list_experiment_lines"}
 HF = {"Installation", "LiveDiagnosis", "LiveFinding", "Loading", "SinkCache", "UnrotatedCache"}
 HF |= {"diagnose", "disable", "enable", "generate_recomputed", "install", "splice", "uninstall"}
 EXTEND = {"AngleReport", "ExtensionPlan", "FrameworkSupport", "MethodReport", "Recipe"}
