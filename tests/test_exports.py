@@ -70,6 +70,7 @@ PLOTS = {"PALETTE", "SUFFIXES", "Theme", "accuracy", "bench", "catalogue", "chec
 PLOTS |= {"inspection", "lab", "lab_costs", "lab_lengths", "lab_positions", "lab_training"}
 PLOTS |= {"extension", "extension_lengths", "extension_positions"}
 PLOTS |= {"save", "speed", "svg", "theme"}
+PLOTS |= {"experiment", "experiment_differences", "experiment_lines", "list_experiment_lines"}
 HF = {"Installation", "LiveDiagnosis", "LiveFinding", "Loading", "SinkCache", "UnrotatedCache"}
 HF |= {"diagnose", "disable", "enable", "generate_recomputed", "install", "splice", "uninstall"}
 EXTEND = {"AngleReport", "ExtensionPlan", "FrameworkSupport", "MethodReport", "Recipe"}

@@ -14,6 +14,7 @@ from .compare import compare
 from .convert import convert
 from .detect import detect
 from .doctor import doctor
+from .experiment import experiment
 from .explain import explain
 from .explore import explore
 from .extend import extend
@@ -66,6 +67,7 @@ def _join_lines(command: Callable[..., None]) -> str:
 _PANELS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
     "Which encoding?": (
         (compare, "whorl compare --encodings rope,alibi --seeds 3"),
+        (experiment, "whorl experiment base --budget quick"),
         (train, "whorl train --encoding rope --steps 1000 --export model"),
         (properties, "whorl properties --encodings rope,alibi,learned"),
     ),

@@ -10,23 +10,34 @@ import json
 import os
 import sys
 import time
-from typing import IO, Any
+from collections.abc import Callable, Mapping
+from typing import IO, TYPE_CHECKING, Any
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    from .trainer import TrainingProgress
+
+__all__ = ["main", "serve_request"]
 
 _SECONDS_BETWEEN_LINES = 0.2
+
+#: Does what a request asks for, and calls its second argument with the progress.
+RequestHandler = Callable[[Mapping[str, Any], "Callable[[TrainingProgress], None]"], None]
 
 
 def main() -> None:
     """The separate process."""
+    serve_request(_train_run)
+
+
+def serve_request(handle: RequestHandler) -> None:
+    """Read a request from standard input, handle it on one thread, and write the answers."""
     job = json.load(sys.stdin)
     # What a library prints must not mix with the answers, so it goes to standard error.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     import torch
 
-    from .config import RunConfig
-    from .trainer import Interrupted, TrainingProgress, train
+    from .trainer import Interrupted, TrainingProgress
 
     torch.set_num_threads(1)
     last = 0.0
@@ -38,10 +49,7 @@ def main() -> None:
             _send(answers, dataclasses.asdict(moment))
 
     try:
-        config = RunConfig.from_dict(job["config"])
-        scalings = tuple(job["scalings"])
-        options = {name: job[name] for name in ("force", "command")}
-        train(config, job["folder"], scalings=scalings, progress=send_progress, **options)
+        handle(job, send_progress)
         _send(answers, {"end": "done"})
     except BrokenPipeError:
         # The parent has ended. Without this, Python would print an error when it closes the pipe.
@@ -51,6 +59,15 @@ def main() -> None:
         _send(answers, {"end": "interrupted"})
     except (ValueError, TypeError, OSError) as error:
         _send(answers, {"end": "failed", "reason": str(error)})
+
+
+def _train_run(job: Mapping[str, Any], show: "Callable[[TrainingProgress], None]") -> None:
+    from .config import RunConfig
+    from .trainer import train
+
+    config = RunConfig.from_dict(job["config"])
+    options = {name: job[name] for name in ("force", "command")}
+    train(config, job["folder"], scalings=tuple(job["scalings"]), progress=show, **options)
 
 
 def _send(answers: IO[str], document: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
     catalogue     every chart of the analysis by name, as ``whorl plot`` lists them
     frequencies, decay, precision, scalings, maps, encodings   draw those charts
-    bench, lab, inspection, extension   draw the results of those packages
+    bench, experiment, extension, inspection, lab   draw the results of those commands
     theme         colours and sizes, light and dark
 
 Chart functions return Altair charts; ``save`` writes them. Altair is imported when a chart is drawn
@@ -19,6 +19,12 @@ from whorl._support.files import write_file_atomically
 from . import catalogue
 from ._draw import import_altair
 from .bench import accuracy, bench, speed
+from .experiment import (
+    experiment,
+    experiment_differences,
+    experiment_lines,
+    list_experiment_lines,
+)
 from .extension import extension, extension_lengths, extension_positions
 from .inspection import inspection
 from .lab import lab, lab_costs, lab_lengths, lab_positions, lab_training
@@ -32,6 +38,9 @@ __all__ = [
     "bench",
     "catalogue",
     "check_path",
+    "experiment",
+    "experiment_differences",
+    "experiment_lines",
     "extension",
     "extension_lengths",
     "extension_positions",
@@ -41,6 +50,7 @@ __all__ = [
     "lab_lengths",
     "lab_positions",
     "lab_training",
+    "list_experiment_lines",
     "save",
     "speed",
     "svg",

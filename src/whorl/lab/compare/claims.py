@@ -21,6 +21,7 @@ from typing import Any
 from whorl.lab.config import RunConfig
 
 from .curves import LearningCurve
+from .decisions import LEAST_GAIN, Side, explain_open, find_side, has_settled
 from .gather import EncodingResults
 from .noise import compute_noise, find_deviation, get_curve_deviation
 from .published import CLAIMS, FAR, RISES, Claim, LossFunction, Measure, build_rise
@@ -34,8 +35,7 @@ _REPRODUCED, _FAILED, _OPEN, _NOT_YET = (
     "not decidable",
     "not yet",
 )
-# A model counts as trained if its loss is this many nats below that of token frequencies.
-_LEAST_GAIN = 0.5
+_OUTCOMES: dict[Side, str] = {"above": _REPRODUCED, "below": _FAILED, "open": _OPEN}
 
 _NO_SEED = "no seed in common"
 
@@ -119,19 +119,20 @@ def _judge_losses(
     for measure in claim.measures:
         number = _estimate_measure(measure, entries, at, trained)
         noise = number.noise
-        outcome = _compare_with_bound(number.value, claim.bound, noise)
+        side = find_side(number.value, claim.bound, noise)
+        outcome = _OUTCOMES[side]
         text = (
             f"{losses}; {measure.label}: {number.value}, to be above {claim.bound + noise:.2g}"
             f" ({number.over})"
         )
         if outcome == _OPEN and number.over != _NO_SEED:
-            text += f"; {_explain_open(number.value, claim.bound, noise)}"
+            text += f"; {explain_open(number.value, claim.bound, noise)}"
         before = _compute_with_third(measure, entries, at)
         if before is None:
             outcome, text = _NOT_YET, f"{text}; no run with a third of the steps"
         else:
             text += f"; with a third of the steps {before:.2f}"
-            if not _has_settled(outcome, number.value, before, claim.bound, noise):
+            if not has_settled(side, number.value, before, claim.bound, noise):
                 outcome, text = _NOT_YET, f"{text}, so that more steps may change the outcome"
         found.append(_Judgement(outcome, number.value, text))
     order = (_FAILED, _NOT_YET, _OPEN, _REPRODUCED)
@@ -149,22 +150,6 @@ def _compute_with_third(measure: Measure, entries: Entries, at: Mapping[int, int
         return None
     mean = _estimate_measure(measure, thirds, at, {}).value.mean
     return mean if math.isfinite(mean) else None
-
-
-def _has_settled(outcome: str, value: Estimate, before: float, bound: float, noise: float) -> bool:
-    """Whether an outcome stays if the value changes again as much as since ``before``.
-
-    What is uncertain in a value counts for both of them. A number that is not decidable has settled
-    if it has changed by no more than that.
-    """
-    known = value.low is not None and value.high is not None
-    uncertain = max(noise, (value.high - value.low) / 2 if known else 0.0)  # type: ignore[operator]
-    later, margin = 2 * value.mean - before, math.sqrt(5) * uncertain
-    if outcome == _REPRODUCED:
-        return later > bound + margin
-    if outcome == _FAILED:
-        return later < bound - margin
-    return not known or abs(value.mean - before) <= math.sqrt(2) * uncertain
 
 
 def _judge_speed(entries: Entries) -> _Judgement:
@@ -228,7 +213,7 @@ def _widen_by_noise(
 def _has_learned(entry: EncodingResults, length: int) -> bool:
     """Whether a model predicts better than token frequencies; else positions do not matter."""
     return all(
-        loss < entry.evaluations[seed]["frequencies_loss"] - _LEAST_GAIN
+        loss < entry.evaluations[seed]["frequencies_loss"] - LEAST_GAIN
         for seed, loss in entry.get_by_seed(length, "loss").items()
     )
 
@@ -333,19 +318,6 @@ def _average_windows(entry: EncodingResults, seeds: Sequence[int], length: int) 
     ]
 
 
-def _compare_with_bound(estimate: Estimate, bound: float, noise: float = 0.0) -> str:
+def _compare_with_bound(value: Estimate, bound: float, noise: float = 0.0) -> str:
     """The outcome of a claim; within ``noise`` of the bound it is not decidable."""
-    if estimate.low is None or estimate.high is None:
-        return _OPEN
-    if estimate.low > bound + noise:
-        return _REPRODUCED
-    return _FAILED if estimate.high < bound - noise else _OPEN
-
-
-def _explain_open(estimate: Estimate, bound: float, noise: float) -> str:
-    """Why an estimate does not decide a claim."""
-    if estimate.low is None or estimate.high is None:
-        return "a loss is not finite" if math.isnan(estimate.mean) else "one value has no interval"
-    if noise and not estimate.low <= bound <= estimate.high:
-        return f"a difference within {noise:.2g}, which another seed may reverse"
-    return f"the interval contains {bound:g}"
+    return _OUTCOMES[find_side(value, bound, noise)]

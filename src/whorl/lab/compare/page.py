@@ -1,8 +1,7 @@
 """A comparison as a single HTML file, which loads no script, font or image.
 
-It contains every chart as SVG, in light and in dark colors, and shows those of the reader's color
-scheme. A content security policy forbids the browser to load anything. All names and paths are
-escaped; only http and https addresses become links.
+``html`` has what it shares with other reports. All names and paths are escaped; only http and https
+addresses become links.
 """
 
 import re
@@ -12,20 +11,25 @@ from typing import Any
 
 from whorl import plots
 
-from ._page_style import SCRIPT, STYLE
 from ._page_table import render_results
 from ._view import ComparisonView
-from .tables import describe_last_tenth, format_headline, group_claims
+from .html import (
+    escape_text,
+    render_command,
+    render_document,
+    render_figure,
+    render_notes,
+    replace_invalid_text,
+)
+from .tables import describe_last_tenth, group_claims
 from .verdict import write_verdict
 
 __all__ = ["render_page"]
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-
 
 def render_page(comparison: Mapping[str, Any]) -> str:
     """The report of a comparison as HTML; its charts need altair and vl-convert."""
-    comparison = _replace_invalid_text(comparison)
+    comparison = replace_invalid_text(comparison)
     view = ComparisonView(comparison)
     rows = comparison["rows"]
     count = f"{len(rows)} position encoding{'' if len(rows) == 1 else 's'}"
@@ -33,25 +37,17 @@ def render_page(comparison: Mapping[str, Any]) -> str:
     date = comparison["environment"]["date"]
     parts = [
         "<h1>How far do position encodings carry?</h1>",
-        f'<p class="quiet">{_escape_text(f"{count}, {span}; whorl compare, {date}")}</p>',
-        f'<p class="lead">{_escape_text(write_verdict(view))}</p>',
+        f'<p class="quiet">{escape_text(f"{count}, {span}; whorl compare, {date}")}</p>',
+        f'<p class="lead">{escape_text(write_verdict(view))}</p>',
         *(_render_results(view) if rows else ()),
         _render_claims(view),
         *(_render_details(view) if rows else ()),
         _render_limits(view),
         _render_settings(comparison),
-        _render_command(comparison),
-        _render_notes(comparison),
+        render_command(comparison),
+        render_notes(comparison),
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        f"<title>{_escape_text(f'whorl compare: {count}, {span}')}</title>\n"
-        f"<style>{STYLE}</style></head>\n<body><main>\n"
-        + "\n".join(part for part in parts if part)
-        + f"\n</main><script>{SCRIPT}</script></body></html>\n"
-    )
+    return render_document(f"whorl compare: {count}, {span}", parts)
 
 
 def _render_results(view: ComparisonView) -> list[str]:
@@ -69,11 +65,11 @@ def _render_results(view: ComparisonView) -> list[str]:
     return [
         f'<div class="pair">{"".join(charts)}</div>',
         "<h2>Results</h2>",
-        f'<p class="quiet">{_escape_text(what)}{interval}. Best of a column in bold; shade grows'
+        f'<p class="quiet">{escape_text(what)}{interval}. Best of a column in bold; shade grows'
         f" with the distance from the best of the table. {describe_last_tenth()} Click a head to"
         " sort.</p>",
         render_results(view),
-        _render_figure({"costs": plots.lab_costs(comparison)}, "dots and bars by encoding"),
+        render_figure({"costs": plots.lab_costs(comparison)}, "dots and bars by encoding"),
     ]
 
 
@@ -97,14 +93,14 @@ def _render_differences(view: ComparisonView) -> list[str]:
     if found is None:
         return []
     title, heads, body = found
-    cells = ["".join(f"<td>{_escape_text(text)}</td>" for text in row[1:]) for row in body]
+    cells = ["".join(f"<td>{escape_text(text)}</td>" for text in row[1:]) for row in body]
     lines = [
-        f'<tr><th scope="row">{_escape_text(row[0])}</th>{line}</tr>'
+        f'<tr><th scope="row">{escape_text(row[0])}</th>{line}</tr>'
         for row, line in zip(body, cells, strict=True)
     ]
-    tops = "".join(f"<th>{_escape_text(head)}</th>" for head in heads)
+    tops = "".join(f"<th>{escape_text(head)}</th>" for head in heads)
     return [
-        f"<details><summary>{_escape_text(title)}</summary>"
+        f"<details><summary>{escape_text(title)}</summary>"
         f'<div class="scroll"><table><thead><tr>{tops}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table></div></details>"
     ]
@@ -119,24 +115,7 @@ def _render_line_chart(
 ) -> str:
     """A line chart in two widths; the narrow one is for phones."""
     wide, narrow = (draw(comparison, width=one) for one in (width, "phone"))
-    return _render_figure({f"{name} wide": wide, f"{name} narrow": narrow}, words)
-
-
-def _render_figure(charts: Mapping[str, Any], words: str) -> str:
-    """Charts in both themes; the style sheet shows the right theme and width."""
-    themes: tuple[plots.Theme, ...] = ("light", "dark")
-    found = []
-    for name, chart in charts.items():
-        images = []
-        for theme in themes:
-            image = plots.svg(chart, theme=theme)
-            # Every image numbers its ids from 1, but ids must be unique in a page.
-            own = f"{name.replace(' ', '-')}-{theme}-"
-            image = re.sub(r'\bid="', f'id="{own}', image)
-            image = re.sub(r"url\(#", f"url(#{own}", image)
-            images.append(f'<div class="{theme}">{image}</div>')
-        found.append(f'<div class="{name.partition(" ")[2]}">{"".join(images)}</div>')
-    return f'<figure role="img" aria-label="{escape(words)}">{"".join(found)}</figure>'
+    return render_figure({f"{name} wide": wide, f"{name} narrow": narrow}, words)
 
 
 def _render_claims(view: ComparisonView) -> str:
@@ -154,9 +133,9 @@ def _render_claim(view: ComparisonView, claim: Mapping[str, Any]) -> str:
     name = str(claim["outcome"]).replace(" ", "-")
     published = _render_link(claim["published"], claim.get("url"))
     return (
-        f'<li><p class="outcome {escape(name)}">{_escape_text(view.describe_outcome(claim))}</p>'
-        f"<div><p><strong>{_escape_text(claim['claim'])}</strong></p>"
-        f"<p>Here: {_escape_text(claim['evidence'])}</p>"
+        f'<li><p class="outcome {escape(name)}">{escape_text(view.describe_outcome(claim))}</p>'
+        f"<div><p><strong>{escape_text(claim['claim'])}</strong></p>"
+        f"<p>Here: {escape_text(claim['evidence'])}</p>"
         f'<p class="quiet">Published: {published}</p></div></li>'
     )
 
@@ -168,7 +147,7 @@ def _render_limits(view: ComparisonView) -> str:
     seen = settings["steps"] * settings["batch"] * settings["length"]
     return (
         "<h2>What this size can show</h2>"
-        f"<p>A model of {view.shape}{size}, trained on {seen:,} {_escape_text(view.unit)}, answers"
+        f"<p>A model of {view.shape}{size}, trained on {seen:,} {escape_text(view.unit)}, answers"
         " two questions. How fast does an encoding learn: compare steps to the same loss, at this"
         " size and with learning rates that were tuned for each encoding. How well does it do when"
         " it has learned: compare what was the same with a third of the steps; what was not may"
@@ -200,52 +179,14 @@ def _render_settings(comparison: Mapping[str, Any]) -> str:
             f" {corpus['held_out_files']:,} held out"
         )
     items = "".join(
-        f"<div><dt>{_escape_text(name)}</dt><dd>{_escape_text(value)}</dd></div>"
+        f"<div><dt>{escape_text(name)}</dt><dd>{escape_text(value)}</dd></div>"
         for name, value in entries.items()
         if value
     )
     return f"<h2>Settings</h2><dl>{items}</dl>"
 
 
-def _render_command(comparison: Mapping[str, Any]) -> str:
-    where = comparison["environment"]
-    install = f"pip install 'whorl[lab]=={where['whorl']}'"
-    command = where.get("command") or ""
-    headline = format_headline({"environment": {**where, "command": ""}})
-    return (
-        f"<h2>Reproduce</h2><pre>{_escape_text(install)}\n{_escape_text(command)}</pre>"
-        f'<p class="quiet">{_escape_text(headline)} Equal'
-        " settings, corpus and threads give the same numbers on the same machine.</p>"
-    )
-
-
-def _render_notes(comparison: Mapping[str, Any]) -> str:
-    items = [f"Not finished: {one['name']}: {one['reason']}" for one in comparison["unfinished"]]
-    items += [str(note) for note in comparison["notes"]]
-    if not items:
-        return ""
-    lines = "".join(f"<li>{_escape_text(item)}</li>" for item in items)
-    return f'<h2>Notes</h2><ul class="plain">{lines}</ul>'
-
-
 def _render_link(words: object, url: object) -> str:
     if isinstance(url, str) and re.match(r"https?://", url):
-        return f'<a href="{escape(url)}" rel="noreferrer">{_escape_text(words)}</a>'
-    return _escape_text(words)
-
-
-def _escape_text(value: object) -> str:
-    return escape(str(value))
-
-
-def _replace_invalid_text(value: Any) -> Any:
-    """``value`` with replacements for characters that UTF-8 does not have, as in some paths."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, Mapping):
-        return {key: _replace_invalid_text(inner) for key, inner in value.items()}
-    return (
-        [_replace_invalid_text(inner) for inner in value]
-        if isinstance(value, (list, tuple))
-        else value
-    )
+        return f'<a href="{escape(url)}" rel="noreferrer">{escape_text(words)}</a>'
+    return escape_text(words)

@@ -6,9 +6,10 @@ settled yet.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 from whorl._support.words import quote, suggest_name
 from whorl.encodings import base
@@ -16,6 +17,7 @@ from whorl.lab.config import EvaluationConfig, ModelConfig, RunConfig, TrainingC
 from whorl.lab.encodings import format_title
 from whorl.lab.evaluate import SCALINGS, add_scaling, supports_scaling
 from whorl.lab.rates import set_learning_rates
+from whorl.lab.runs import Run
 from whorl.lab.specs import name_folder, parse_spec
 
 __all__ = [
@@ -42,6 +44,16 @@ class PlannedRun:
     name: str
     config: RunConfig
     scalings: tuple[str, ...] = ()
+    worker: ClassVar[str] = "whorl.lab.worker"
+
+    def is_finished(self, folder: Path, about: Mapping[str, Any]) -> bool:
+        """Whether ``folder`` has all results of the run on the corpus ``about``."""
+        return Run(folder).is_finished(self.config, about, self.scalings)
+
+    def build_request(self, folder: Path) -> dict[str, Any]:
+        """What the worker needs to train the run in ``folder``."""
+        scalings = list(self.scalings)
+        return {"folder": str(folder), "config": self.config.to_dict(), "scalings": scalings}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,13 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, Protocol
 
-from whorl.lab.runs import Run
-
-from .plan import PlannedRun
-
-__all__ = ["RunStatus", "count_cores", "describe_exit", "run_all"]
+__all__ = ["PlannedJob", "RunStatus", "count_cores", "describe_exit", "run_all"]
 
 RunState = Literal["waiting", "running", "done", "failed", "interrupted"]
 _SECONDS_TO_STOP = 60.0
@@ -47,6 +43,24 @@ class RunStatus:
 ShowStatus = Callable[[Sequence[RunStatus]], None]
 
 
+class PlannedJob(Protocol):
+    """What a worker does in a folder of its own, such as a ``PlannedRun``."""
+
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+
+    @property
+    def worker(self) -> str:
+        """Module of the process: it reads a request and answers as ``whorl.lab.worker`` does."""
+
+    def is_finished(self, folder: Path, about: Mapping[str, Any]) -> bool:
+        """Whether ``folder`` has all results, made from the corpus ``about``."""
+
+    def build_request(self, folder: Path) -> dict[str, Any]:
+        """The request to the worker, but for "force" and "command"."""
+
+
 def count_cores() -> int:
     """Number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -55,7 +69,7 @@ def count_cores() -> int:
 
 
 def run_all(
-    runs: Sequence[PlannedRun],
+    runs: Sequence[PlannedJob],
     folder: Path,
     about: Mapping[str, Any],
     *,
@@ -92,7 +106,7 @@ class _WorkerPool:
 
     def __init__(
         self,
-        runs: Sequence[PlannedRun],
+        runs: Sequence[PlannedJob],
         folder: Path,
         about: Mapping[str, Any],
         force: bool,
@@ -111,7 +125,7 @@ class _WorkerPool:
         run = self.runs[n]
         words = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  # until it ends
         process = subprocess.Popen(
-            [sys.executable, "-m", "whorl.lab.worker"],
+            [sys.executable, "-m", run.worker],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=words,
@@ -121,9 +135,7 @@ class _WorkerPool:
         )
         assert process.stdin is not None
         request = {
-            "folder": str(self.folder / run.name),
-            "config": run.config.to_dict(),
-            "scalings": list(run.scalings),
+            **run.build_request(self.folder / run.name),
             "force": self.force,
             "command": self.command,
         }
@@ -189,9 +201,9 @@ class _WorkerPool:
         self.statuses[n] = replace(self.statuses[n], **changes)
 
 
-def _read_status(run: PlannedRun, folder: Path, about: Mapping[str, Any]) -> RunStatus:
+def _read_status(run: PlannedJob, folder: Path, about: Mapping[str, Any]) -> RunStatus:
     """The status of a run before it starts: done if its folder has all results, else waiting."""
-    done = Run(folder / run.name).is_finished(run.config, about, run.scalings)
+    done = run.is_finished(folder / run.name, about)
     return RunStatus(run.name, "done", done=1) if done else RunStatus(run.name)
 
 

@@ -1,0 +1,163 @@
+"""The result of an experiment as tables: in Markdown, and for the terminal."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from whorl._support.markdown import render_table
+from whorl.lab.compare.tables import format_headline
+
+from .definition import MeasureLabel
+
+__all__ = ["ReportTable", "build_terminal_tables", "list_tables", "render_markdown"]
+
+_MISSING = "\u2013"
+_STYLES = {"lower": "green", "higher": "red", "tied": "cyan", "not yet": "yellow"}
+
+
+class ReportTable(NamedTuple):
+    """A table of texts; bold: positions of the best cells. note: a sentence below it."""
+
+    title: str
+    heads: list[str]
+    rows: list[list[str]]
+    bold: frozenset[tuple[int, int]] = frozenset()
+    note: str = ""
+
+
+def list_tables(result: Mapping[str, Any]) -> list[ReportTable]:
+    """All tables of a result: values, differences, and those that the experiment adds."""
+    more = [
+        ReportTable(one["title"], one["heads"], one["rows"], note=one["note"])
+        for one in result["tables"]
+    ]
+    differences = _build_differences(result)
+    values = [_build_values(result)] if result["rows"] else []
+    return [*values, *([differences] if differences.rows else []), *more]
+
+
+def render_markdown(result: Mapping[str, Any]) -> str:
+    """The report as Markdown: question, sentence, tables, notes and environment."""
+    parts = [f"# {result['experiment']}", result["question"], f"**{result['sentence']}**"]
+    for table in list_tables(result):
+        body = [
+            [f"**{text}**" if (n, m) in table.bold else text for m, text in enumerate(row)]
+            for n, row in enumerate(table.rows)
+        ]
+        parts += [f"{table.title}:", render_table(table.heads, body)]
+        parts += [table.note] if table.note else []
+    parts += _list_notes(result)
+    parts.append(format_headline(result))
+    return "\n\n".join(" ".join(x.split()) if "|" not in x else x for x in parts) + "\n"
+
+
+def build_terminal_tables(result: Mapping[str, Any]) -> Iterator[Any]:
+    """The result as objects that rich can print."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    yield Text(result["question"])
+    yield Text(f"{result['sentence']}\n", style="bold")
+    for found in list_tables(result):
+        table = Table(title=found.title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        table.collapse_padding = True
+        for n, head in enumerate(found.heads):
+            table.add_column(head, justify="right" if n else "left", overflow="fold")
+        for n, row in enumerate(found.rows):
+            styles = ["bold green" if (n, m) in found.bold else "" for m in range(len(row))]
+            styles = [_STYLES.get(text, style) for text, style in zip(row, styles, strict=True)]
+            table.add_row(*(Text(text, style) for text, style in zip(row, styles, strict=True)))
+        if found.note:
+            table.caption, table.caption_justify = found.note, "left"
+        yield table
+    for text in (*_list_notes(result), format_headline(result)):
+        yield Text(text, style="dim")
+
+
+def _build_values(result: Mapping[str, Any]) -> ReportTable:
+    """Means of the judged quantities by row, with half the interval over seeds."""
+    measures = _select_measures(result)
+    facts = [("parameters", "parameters", ",.0f"), ("step_seconds", "ms a step", ".1f")]
+    facts = [one for one in facts if any(one[0] in row["facts"] for row in result["rows"])]
+    bold = set()
+    for m, measure in enumerate(measures, start=1):
+        found = {n: _get_mean(row, measure) for n, row in enumerate(result["rows"])}
+        known = {n: value for n, value in found.items() if value is not None}
+        if known:
+            best = max(known.values()) if measure.accuracy else min(known.values())
+            text = measure.format_value(best)
+            bold |= {(n, m) for n, value in known.items() if measure.format_value(value) == text}
+    rows = []
+    for row in result["rows"]:
+        cells = [_format_cell(row, measure) for measure in measures]
+        for name, _, form in facts:
+            value = row["facts"].get(name)
+            scale = 1000 if name == "step_seconds" else 1
+            cells.append(_MISSING if value is None else format(scale * value, form))
+        rows.append([row["name"], *cells])
+    heads = ["", *(_shorten_label(one, result) for one in measures)]
+    heads += [head for _, head, _ in facts]
+    count = len({seed for row in result["rows"] for seed in row["seeds"]})
+    what = " and ".join(dict.fromkeys(one.quantity.replace("_", " ") for one in measures))
+    several = f"mean of {count} seeds \u00b1 half the 95 % interval" if count > 1 else "one seed"
+    note = "Steps are timed while other runs use the machine." if len(facts) > 1 else ""
+    return ReportTable(f"{what.capitalize()}, {several}", heads, rows, frozenset(bold), note)
+
+
+def _select_measures(result: Mapping[str, Any]) -> list[MeasureLabel]:
+    """Measures of the judged quantities, which the table shows."""
+    judged = {name.partition("@")[0] for name in result["judged"]}
+    found = []
+    for one in result["measures"]:
+        if one["quantity"] in judged and any(one["id"] in row["values"] for row in result["rows"]):
+            found.append(MeasureLabel(**{k: v for k, v in one.items() if k != "quantity"}))
+    return found
+
+
+def _shorten_label(measure: MeasureLabel, result: Mapping[str, Any]) -> str:
+    """The head of a column: the length alone where all columns are lengths."""
+    several = len({one.quantity for one in _select_measures(result)}) > 1
+    if measure.x is None or several:
+        return measure.label
+    trained = " (trained)" if measure.x == result["settings"].get("length") else ""
+    return f"{measure.x:g}{trained}"
+
+
+def _get_mean(row: Mapping[str, Any], measure: MeasureLabel) -> float | None:
+    found = row["values"].get(measure.id, {}).get("mean")
+    return None if found is None or found != found else float(found)
+
+
+def _format_cell(row: Mapping[str, Any], measure: MeasureLabel) -> str:
+    found = row["values"].get(measure.id, {})
+    text = measure.format_value(_get_mean(row, measure))
+    if found.get("low") is None or found.get("high") is None:
+        return text
+    half = (found["high"] - found["low"]) / 2
+    return f"{text} \u00b1{100 * half:.1f}" if measure.accuracy else f"{text} \u00b1{half:.3f}"
+
+
+def _build_differences(result: Mapping[str, Any]) -> ReportTable:
+    """Every contrast: the difference, its interval, that with a third of the steps, the outcome."""
+    labels = {one["id"]: one["label"] for one in result["measures"]}
+    rows = []
+    for one in result["contrasts"]:
+        value = _format_number(one["mean"])
+        if one["low"] is not None and one["high"] is not None:
+            value += f" [{_format_number(one['low'])}, {_format_number(one['high'])}]"
+        if one["noise"]:
+            value += f", other seeds \u00b1{one['noise']:.3f}"
+        outcome = "" if result["budget"] == "smoke" else one["outcome"]
+        cells = [f"{one['row']} - {one['against']}", labels[one["measure"]], value]
+        rows.append([*cells, _format_number(one["third"]), outcome, one["reason"] or _MISSING])
+    heads = ["difference", "of the", "mean and interval", "with 1/3 of the steps", "outcome", "why"]
+    return ReportTable("Differences", heads, rows)
+
+
+def _format_number(value: float | None) -> str:
+    return _MISSING if value is None or value != value else f"{value:+.3f}"
+
+
+def _list_notes(result: Mapping[str, Any]) -> list[str]:
+    missing = [f"Not finished: {x['name']} ({x['reason']})." for x in result["unfinished"]]
+    return [*missing, *map(str, result["notes"])]
