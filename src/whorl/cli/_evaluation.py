@@ -100,9 +100,10 @@ def _render_document(document: dict[str, Any]) -> list[RenderableType]:
 def _suggest_writing(model: str, document: dict[str, Any]) -> list[RenderableType]:
     """The command that writes the best method into config.json, if that is what should be done."""
     from whorl.extend.evaluation import report
+    from whorl.extend.evaluation.settings import PUBLISHED
 
     best = report.find_best(document, document["target"])
-    if report.PUBLISHED in best or not (Path(model) / "config.json").is_file():
+    if PUBLISHED in best or not (Path(model) / "config.json").is_file():
         return []
     command = ["whorl", "extend", model, "--to", str(document["target"]), "--method", best[0]]
     return [Text(f"to write it: {shlex.join([*command, '--write'])}")]

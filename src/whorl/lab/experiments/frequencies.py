@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from whorl import RoPE
-from whorl.lab.model import Model
 from whorl.lab.runs import Run
 
 from .definition import CurveLabels, Experiment, ResultTable
@@ -45,15 +45,14 @@ def _add_factors(measured: RowMeasurement, folder: Path) -> RowMeasurement:
     return dataclasses.replace(measured, curves={**measured.curves, _FACTORS: curve})
 
 
-def read_factors(model: Model) -> list[float]:
+def read_factors(model: nn.Module) -> list[float]:
     """Trained frequencies relative to where they began, the mean over layers; [] if fixed."""
     found = []
-    for encoding in (model.encoding, *model.layer_encodings):
-        for part in encoding.parts:
-            if isinstance(part, RoPE) and part.config.frequencies == "trained":
-                start = RoPE(**{**part.config.to_dict(), "frequencies": "fixed"})
-                ratio = part.frequencies().inv_freq / start.frequencies().inv_freq
-                found.append(ratio.detach().double())
+    for part in model.modules():
+        if isinstance(part, RoPE) and part.config.frequencies == "trained":
+            start = RoPE(**{**part.config.to_dict(), "frequencies": "fixed"})
+            ratio = part.frequencies().inv_freq / start.frequencies().inv_freq
+            found.append(ratio.detach().double())
     return [float(x) for x in torch.stack(found).mean(0)] if found else []
 
 
