@@ -94,7 +94,7 @@ class ModelConfig:
         ):
             if came != only:
                 raise ValueError(
-                    f"model.{name} must be {only!r} with architecture = 'roformer'; got {came!r}."
+                    f"model.{name} must be {quote(only)} with architecture = 'roformer'; got {quote(came)}."
                     f" Set it, or choose architecture = 'llama'."
                 )
 
