@@ -94,8 +94,8 @@ class ModelConfig:
         ):
             if came != only:
                 raise ValueError(
-                    f"model.{name} must be {quote(only)} with architecture = 'roformer'; got {quote(came)}."
-                    f" Set it, or choose architecture = 'llama'."
+                    f"model.{name} must be {quote(only)} with architecture = 'roformer'; got"
+                    f" {quote(came)}. Set it, or choose architecture = 'llama'."
                 )
 
     @property
