@@ -59,8 +59,8 @@ def compute_attention(
     model = run.load_model()
     if not isinstance(model, Model):
         raise ValueError(
-            f"{str(folder)!r} was trained with architecture {config.model.architecture!r}, whose"
-            " attention cannot be shown; choose a run with architecture = 'llama'."
+            f"{str(folder)!r} was trained with architecture {quote(config.model.architecture)},"
+            " whose attention cannot be shown; choose a run with architecture = 'llama'."
         )
     check_memory(
         32 * windows * config.model.heads * config.model.layers * length**2, length, "attention_of"

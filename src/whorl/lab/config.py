@@ -105,8 +105,8 @@ class ModelConfig:
         ):
             if came != only:
                 raise ValueError(
-                    f"model.{name} must be {only!r} with architecture = 'roformer'; got {came!r}."
-                    f" Set it, or choose architecture = 'llama'."
+                    f"model.{name} must be {quote(only)} with architecture = 'roformer'; got"
+                    f" {quote(came)}. Set it, or choose architecture = 'llama'."
                 )
 
     @property

@@ -227,7 +227,7 @@ def _build_model(
     found: Mapping[str, FoundTensor],
 ) -> AnyRoFormer:
     if head != "classification" and classes is not None:
-        raise ValueError(f"classes goes with head='classification'; the head is {head!r}.")
+        raise ValueError(f"classes goes with head='classification'; the head is {quote(head)}.")
     if head == "none":
         return RoFormer(config)
     if head == "mlm":
