@@ -28,6 +28,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "bases": {"dim": 8, "length": 12},
     "aliasing": {"dim": 8, "length": 200},
     "precision": {"dim": 8, "positions": "1,1000"},
+    "recoverability": {"dims": "8,16", "noises": "0,1,2", "length": 32},
+    "gradients": {"dim": 8, "length": 9},
     "scalings": {"dim": 8, "context": 64},
     "attention-scale": {"dim": 8, "context": 16, "factors": "1,2"},
     "similarity": {"dim": 8, "length": 6},

@@ -12,6 +12,8 @@
     terms          a score as the sum of its terms, also as maps
     permutation    whether outputs depend on the order of tokens
     attended       attention weights by distance, for the heads of a trained model
+    recoverability whether a position can be read from a rotated vector with noise
+    gradients      gradients of each pair, by distance
     denominators   why linear attention does not rotate its denominator
     drift          the error of a deep model if frequencies change while it decodes
     record, scores, sizes   shared parts, which lab, plots and cli use too
@@ -32,9 +34,11 @@ from .entropy import Entropy, ScaleEntropy, attention_scale, entropy
 from .explain import Explanation, ExplanationStep, explain
 from .extensions import Extensions, ScalingExtension, extensions
 from .frequencies import Circle, FrequencyTable, PairAngles, angles, circle, frequencies
+from .gradients import PairGradients, pair_gradients
 from .permutation import Permutations, permutation, permutations
 from .precision import TablePrecision, precision
 from .properties import Cost, Properties, ReportCard, properties
+from .recoverability import PositionRecovery, Recoverability, recoverability
 from .similarity import (
     PositionMap,
     ScoreMap,
@@ -62,9 +66,12 @@ __all__ = [
     "Extensions",
     "FrequencyTable",
     "PairAngles",
+    "PairGradients",
     "Permutations",
     "PositionMap",
+    "PositionRecovery",
     "Properties",
+    "Recoverability",
     "ReportCard",
     "ScaleEntropy",
     "ScalingExtension",
@@ -92,11 +99,13 @@ __all__ = [
     "extensions",
     "frequencies",
     "inner_products",
+    "pair_gradients",
     "permutation",
     "permutations",
     "position_map",
     "precision",
     "properties",
+    "recoverability",
     "similarity",
     "term_maps",
     "terms",

@@ -155,6 +155,25 @@ def compute_aliasing(rope: RoPE, length: int = 65_536) -> Record:
     return analysis.aliasing(rope, length)
 
 
+def compute_recoverability(
+    dims: tuple[int, ...] = (16, 32, 64, 128),
+    bases: tuple[float, ...] = (100.0, 10_000.0, 1_000_000.0),
+    noises: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
+    length: int = 1024,
+    distinct: int = 0,
+    seed: int = 0,
+) -> Record:
+    """Recovered positions; with distinct, so many frequencies are repeated instead of all."""
+    return analysis.recoverability(
+        dims, bases, noises, (length,), distinct=distinct or None, seed=seed
+    )
+
+
+@_add_rope_options
+def compute_gradients(rope: RoPE, length: int = 512, seed: int = 0) -> Record:
+    return analysis.pair_gradients(rope, length, seed=seed)
+
+
 def compute_scalings(
     dim: int = _DIM, base: float = _BASE, context: int = 4096, factor: float = 8.0
 ) -> Record:
