@@ -153,6 +153,10 @@ def test_what_is_refused() -> None:
     llama(**inputs, past_key_values=cache)
     with pytest.raises(ValueError, match=r"tokens_to_remove must be 0 or negative.*got 3"):
         cache.crop(3)
+    for cache in (SinkCache(sinks=2, window=8), SinkCache(sinks=2, window=4)):
+        stream(llama, inputs["input_ids"], cache)
+        with pytest.raises(ValueError, match=r"no more than the last call added.*\(assistant_mod"):
+            cache.crop(-4)
 
 
 @torch.no_grad()

@@ -151,7 +151,15 @@ class UnrotatedLayer(CacheLayerMixin):
                 f" got {tokens_to_remove}."
             )
         if tokens_to_remove and self.cache is not None:
-            self.cache.crop(tokens_to_remove)
+            try:
+                self.cache.crop(tokens_to_remove)
+            except ValueError as error:
+                raise ValueError(
+                    "crop: tokens_to_remove must be no more than the last call added, because the"
+                    f" window has dropped tokens before them; got {tokens_to_remove}. Generation"
+                    " that takes tokens back (assistant_model, prompt_lookup_num_tokens) needs a"
+                    " window as long as the text, or whorl.hf.UnrotatedCache()."
+                ) from error
             self.seen += tokens_to_remove
             self.expected = [max(n + tokens_to_remove, -1) for n in self.expected]
 
