@@ -47,9 +47,7 @@ BASE = make_row("base", (1.50, 1.52, 1.54), (1.60, 1.62, 1.64))
         ((math.nan, 1.42, 1.45), (1.50, 1.52, 1.55), "not decidable"),
     ],
 )
-def test_outcomes_over_seeds(
-    losses: Sequence[float], third: Sequence[float], outcome: str
-) -> None:
+def test_outcomes_over_seeds(losses: Sequence[float], third: Sequence[float], outcome: str) -> None:
     found = judge_contrast(make_row("row", losses, third), BASE, LOSS, thirds=True)
     assert found.outcome == outcome
     gaps = [a - b for a, b in zip(losses, (1.50, 1.52, 1.54), strict=True)]

@@ -23,7 +23,15 @@ from .definition import Tables
 from .plan import ExperimentPlan, RowPlan
 from .results import RowMeasurement, RowResults, collect_results, measure_run
 
-__all__ = ["ROW_FILE", "RowJob", "RunJob", "build_run_config", "check_jobs", "list_jobs", "read_rows"]
+__all__ = [
+    "ROW_FILE",
+    "RowJob",
+    "RunJob",
+    "build_run_config",
+    "check_jobs",
+    "list_jobs",
+    "read_rows",
+]
 
 #: Numbers of a row that is no training run, in its folder.
 ROW_FILE = "row.json"
