@@ -29,8 +29,8 @@ from .definition import (
     RowRequest,
     Tables,
 )
-from .document import build_result, load_result
-from .jobs import check_jobs, list_jobs, read_rows
+from .document import build_result, label_measures, load_result
+from .jobs import RunJob, check_jobs, list_jobs, read_rows
 from .plan import ExperimentPlan
 from .registry import NAMES, find_experiment, get_toml_path
 from .results import RowMeasurement, RowResults
@@ -109,6 +109,7 @@ def run_experiment(
         raise ValueError(f"workers must be at least 1; got {workers}.")
     folder = Path(folder)
     jobs = list_jobs(plan)
+    label_measures(plan, [job.config for job in jobs if isinstance(job, RunJob)])
     corpus = check_jobs(plan, jobs)
     workers = min(count_cores(), len(jobs)) if workers is None else workers
     folder.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from whorl._support.words import quote, suggest_name
 from whorl.lab import files
 from whorl.lab.compare.statistics import estimate
 from whorl.lab.config import RunConfig
@@ -17,10 +18,11 @@ from .definition import CurveLabels, MeasureLabel
 from .jobs import RunJob, list_jobs
 from .judging import judge_contrast
 from .plan import ExperimentPlan
+from .registry import get_toml_path
 from .results import VALIDATION, RowResults
 from .sentence import describe_basis, write_sentence
 
-__all__ = ["FORMAT", "build_result", "load_result"]
+__all__ = ["FORMAT", "build_result", "label_measures", "load_result"]
 
 FORMAT = 1
 
@@ -40,7 +42,7 @@ def build_result(
     configs = [job.config for job in list_jobs(plan) if isinstance(job, RunJob)]
     settings = _describe_settings(plan, configs)
     unit = str(corpus.get("unit") or "tokens")
-    measures = [*_label_losses(configs, unit), *experiment.measures]
+    measures = label_measures(plan, configs, unit)
     known = {one.name: one for one in rows}
     labels = {one.id: one for one in measures}
     thirds = plan.thirds and (experiment.trains or experiment.shorten_row is not None)
@@ -73,6 +75,21 @@ def build_result(
         "unfinished": [],
         "notes": [*plan.notes, *_list_notes(plan, thirds)],
     }
+
+
+def label_measures(
+    plan: ExperimentPlan, configs: Sequence[RunConfig], unit: str = "tokens"
+) -> list[MeasureLabel]:
+    """All measures of an experiment; ValueError if it judges one that it does not have."""
+    found = [*_label_losses(configs, unit), *plan.experiment.measures]
+    known = [one.id for one in found]
+    for name in plan.judged:
+        if name not in known:
+            raise ValueError(
+                f"{get_toml_path(plan.name).name}: no measure {quote(name)} to judge"
+                f"{suggest_name(name, known)} Measures: {', '.join(known)}."
+            )
+    return found
 
 
 def load_result(path: Path) -> dict[str, Any]:

@@ -23,7 +23,15 @@ from .definition import Tables
 from .plan import ExperimentPlan, RowPlan
 from .results import RowMeasurement, RowResults, collect_results, measure_run
 
-__all__ = ["ROW_FILE", "RowJob", "build_run_config", "check_jobs", "list_jobs", "read_rows"]
+__all__ = [
+    "ROW_FILE",
+    "RowJob",
+    "RunJob",
+    "build_run_config",
+    "check_jobs",
+    "list_jobs",
+    "read_rows",
+]
 
 #: Numbers of a row that is no training run, in its folder.
 ROW_FILE = "row.json"
@@ -112,7 +120,10 @@ def _shorten_job(plan: ExperimentPlan, job: PlannedJob) -> PlannedJob | None:
 def build_run_config(tables: Tables, seed: int) -> RunConfig:
     """The config of a training run; rates that are not given are those tuned for the encoding."""
     given = tables.get("training", {})
-    config = RunConfig.from_dict({**tables, "training": {**given, "seed": seed}})
+    try:
+        config = RunConfig.from_dict({**tables, "training": {**given, "seed": seed}})
+    except TypeError as error:  # a string where TOML should have a number, and so on
+        raise ValueError(str(error)) from None
     training, model = config.training, config.model
     chosen = choose_learning_rates(model.encoding, model.width, optimizer=training.optimizer)
     changes: dict[str, Any] = {name: rate for name, rate in chosen.items() if name not in given}

@@ -94,11 +94,8 @@ def judge_contrast(
     reason = explain_open(value, 0.0, noise) if side == "open" and not tied else ""
     outcome: ContrastOutcome = "tied" if tied else _SIDES[side]
     found = replace(found, outcome=outcome, noise=noise, reason=reason)
-    if untrained := [one.name for one in (row, against) if not _has_learned(one)]:
-        both = " and ".join(untrained)
-        return replace(
-            found, outcome="not yet", reason=f"{both}: hardly better than token frequencies"
-        )
+    if not (_has_learned(row) and _has_learned(against)):
+        return replace(found, outcome="not yet", reason="hardly better than token frequencies")
     if not thirds:
         return found
     if third is None:

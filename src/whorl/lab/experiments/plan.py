@@ -4,6 +4,7 @@
     reference = "NAME"               every other row is compared with this one; or
     contrasts = [["A", "B"], ...]    these rows are compared, A minus B
     judged = ["loss@1", "loss@16"]   the measures that the sentence is about
+    headline = [["A", "B"], ...]     the contrasts that it is about, else all
     notes = ["..."]                  what a reader should know
     [settings.TABLE]                 options of all rows
     [[rows]]                         name, and tables of options: model = {...}
@@ -26,7 +27,8 @@ from .registry import find_experiment, get_toml_path
 
 __all__ = ["ExperimentPlan", "RowPlan"]
 
-_KEYS = ("question", "reference", "contrasts", "judged", "notes", "settings", "rows", "budgets")
+_TEXTS = ("question", "reference", "contrasts", "judged", "headline", "notes")
+_KEYS = (*_TEXTS, "settings", "rows", "budgets")
 _BUDGET_KEYS = ("minutes", "seeds", "thirds", "rows")
 
 
@@ -52,7 +54,8 @@ class ExperimentPlan:
     """An experiment at one budget: what ``run_experiment`` runs.
 
     minutes: about how long it takes on two cores. thirds: whether each row is also run with a third
-    of the steps. contrasts: names of rows that are compared, the first minus the second.
+    of the steps. contrasts: names of rows that are compared, the first minus the second. headline:
+    those that the sentence is about.
     """
 
     experiment: Experiment
@@ -61,6 +64,7 @@ class ExperimentPlan:
     rows: tuple[RowPlan, ...]
     contrasts: tuple[tuple[str, str], ...]
     judged: tuple[str, ...]
+    headline: tuple[tuple[str, str], ...]
     minutes: float
     seeds: int = 1
     thirds: bool = True
@@ -105,6 +109,11 @@ class ExperimentPlan:
             changes["training"] = {"steps": steps}
         if files:
             changes["data"] = {"files": list(files)}
+        for table, given in changes.items():
+            (key,) = given
+            has = all(key in row.tables.get(table, {}) for row in plan.rows)
+            if not has and not plan.experiment.trains:
+                raise ValueError(f"{key}: the experiment {quote(name)} has none; leave it out.")
         rows = tuple(RowPlan(row.name, _merge(row.tables, changes)) for row in plan.rows)
         return dataclasses.replace(plan, rows=rows)
 
@@ -132,8 +141,10 @@ class ExperimentPlan:
         options = {key: chosen.pop(key) for key in _BUDGET_KEYS if key in chosen}
         settings = _check_tables(tables.get("settings", {}), where)
         shared = _merge(settings, _check_tables(chosen, where))
-        names = options.pop("rows", None)
-        rows = _read_rows(tables["rows"], shared, names, where)
+        rows = _read_rows(tables["rows"], shared, options.pop("rows", None), where)
+        names = [row.name for row in rows]
+        contrasts = _read_contrasts(tables, names, where)
+        headline = _read_pairs(tables.get("headline", []), tables, names, where)
         if "minutes" not in options:
             raise ValueError(f"{where} [budgets.{budget}] needs minutes, about how long it takes.")
         return cls(
@@ -141,7 +152,8 @@ class ExperimentPlan:
             budget=budget,  # type: ignore[arg-type]
             question=tables["question"],
             rows=rows,
-            contrasts=_read_contrasts(tables, [row.name for row in rows], where),
+            contrasts=contrasts,
+            headline=headline or contrasts,
             judged=tuple(tables["judged"]),
             reference=tables.get("reference"),
             notes=tuple(tables.get("notes", ())),
@@ -178,15 +190,20 @@ def _read_contrasts(
         raise ValueError(f"{where} it needs reference or contrasts, one of the two.")
     if "reference" in tables:
         reference = _check_row_name(tables["reference"], every, where)
-        pairs = [(name, reference) for name in every if name != reference]
+        pairs = [[name, reference] for name in every if name != reference]
     else:
-        if any(not isinstance(one, list) or len(one) != 2 for one in tables["contrasts"]):
-            raise ValueError(f"{where} contrasts must be pairs of rows such as ['a', 'b'].")
-        pairs = [
-            (_check_row_name(row, every, where), _check_row_name(against, every, where))
-            for row, against in tables["contrasts"]
-        ]
-    return tuple(pair for pair in pairs if set(pair) <= set(names))
+        pairs = tables["contrasts"]
+    return _read_pairs(pairs, tables, names, where)
+
+
+def _read_pairs(
+    pairs: Any, tables: Mapping[str, Any], names: Sequence[str], where: str
+) -> tuple[tuple[str, str], ...]:
+    every = [row["name"] for row in tables["rows"]]
+    if any(not isinstance(one, list) or len(one) != 2 for one in pairs):
+        raise ValueError(f"{where} contrasts must be pairs of rows such as ['a', 'b'].")
+    known = [tuple(_check_row_name(name, every, where) for name in one) for one in pairs]
+    return tuple((row, against) for row, against in known if {row, against} <= {*names})
 
 
 def _check_row_name(name: Any, known: Sequence[str], where: str) -> str:
@@ -199,6 +216,8 @@ def _check_row_name(name: Any, known: Sequence[str], where: str) -> str:
 
 def _check_tables(found: Any, where: str) -> Tables:
     """``found`` if it is a dictionary of tables."""
+    if not isinstance(found, dict):
+        raise ValueError(f"{where} settings must be tables of options; got {quote(found)}.")
     for name, value in found.items():
         if not isinstance(value, dict):
             raise ValueError(f"{where} {name} must be a table of options; got {quote(value)}.")

@@ -19,6 +19,7 @@ NAMES = (
     "partial",
     "layouts",
     "hybrids",
+    "linear-attention",
 )
 
 

@@ -6,15 +6,15 @@ from typing import Any
 from .judging import ContrastOutcome, ContrastResult
 from .plan import ExperimentPlan
 
-__all__ = ["describe_basis", "describe_contrast", "write_sentence"]
+__all__ = ["describe_basis", "write_sentence"]
 
-# Clauses by outcome, in the order of the sentence; {} are rows.
-_CLAUSES: dict[ContrastOutcome, str] = {
-    "lower": "lower with {}",
-    "higher": "higher with {}",
-    "tied": "the same within {bound} with {}",
-    "not decidable": "not decidably different with {}",
-    "not yet": "not yet settled with {}",
+# Clauses by outcome, in the order of the sentence: before rows, and between two that are compared.
+_CLAUSES: dict[ContrastOutcome, tuple[str, str]] = {
+    "lower": ("lower with", "than with"),
+    "higher": ("higher with", "than with"),
+    "tied": ("the same within {bound} with", "against"),
+    "not decidable": ("not decidably different with", "against"),
+    "not yet": ("not yet settled with", "against"),
 }
 
 
@@ -30,29 +30,37 @@ def write_sentence(plan: ExperimentPlan, contrasts: Sequence[ContrastResult], ba
         )
     if not contrasts:
         return f"Too few rows have finished to compare any ({basis})."
+    chosen = [one for one in contrasts if (one.row, one.against) in plan.headline] or contrasts
+    common = {one.against for one in chosen}
     parts = []
-    for against in dict.fromkeys(one.against for one in contrasts):
-        mine = [one for one in contrasts if one.against == against]
-        clauses = []
-        for measure in dict.fromkeys(one.measure for one in mine):
-            found = _list_clauses([one for one in mine if one.measure == measure])
-            clauses.append(f"the {measure.label} is {_join(found)}")
-        parts.append(f"compared with {against}, {'; '.join(clauses)}")
+    for measure in dict.fromkeys(one.measure for one in chosen):
+        mine = [one for one in chosen if one.measure == measure]
+        parts.append(f"the {measure.label} is {_join(_list_clauses(mine, len(common) > 1))}")
     text = "; ".join(parts)
+    if len(common) == 1:
+        text = f"compared with {min(common)}, {text}"
     return f"{text[:1].upper()}{text[1:]} ({basis})."
 
 
-def _list_clauses(contrasts: Sequence[ContrastResult]) -> list[str]:
+def _list_clauses(contrasts: Sequence[ContrastResult], pairs: bool) -> list[str]:
+    """A clause for each outcome; pairs: whether it names the rows that others are compared with."""
+    bound = contrasts[0].measure.format_difference(contrasts[0].measure.tied)
     found = []
-    for outcome, clause in _CLAUSES.items():
-        names = [describe_contrast(one) for one in contrasts if one.outcome == outcome]
+    for outcome, (before, between) in _CLAUSES.items():
+        mine = [one for one in contrasts if one.outcome == outcome]
+        groups = {one.against: [x for x in mine if x.against == one.against] for one in mine}
+        names = [
+            _join([_describe_row(one) for one in group])
+            + (f" {between} {against}" if pairs else "")
+            for against, group in groups.items()
+        ]
         if names:
-            bound = contrasts[0].measure.format_difference(contrasts[0].measure.tied)
-            found.append(clause.format(_join(names), bound=bound))
+            words = ", ".join(names) if pairs else _join(names)
+            found.append(f"{before.format(bound=bound)} {words}")
     return found
 
 
-def describe_contrast(contrast: ContrastResult) -> str:
+def _describe_row(contrast: ContrastResult) -> str:
     """The row of a contrast, with the difference and its interval if it is decided."""
     if contrast.outcome not in ("lower", "higher"):
         return contrast.row

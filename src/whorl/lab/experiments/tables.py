@@ -59,6 +59,10 @@ def build_terminal_tables(result: Mapping[str, Any]) -> Iterator[Any]:
     yield Text(result["question"])
     yield Text(f"{result['sentence']}\n", style="bold")
     for found in list_tables(result):
+        if found.heads[-1] == "why":  # too wide for most terminals; the report has it
+            found = found._replace(
+                heads=found.heads[:-1], rows=[row[:-1] for row in found.rows], note=""
+            )
         table = Table(title=found.title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         table.collapse_padding = True
         for n, head in enumerate(found.heads):
@@ -107,11 +111,18 @@ def _build_values(result: Mapping[str, Any]) -> ReportTable:
 def _select_measures(result: Mapping[str, Any]) -> list[MeasureLabel]:
     """Measures of the judged quantities, which the table shows."""
     judged = {name.partition("@")[0] for name in result["judged"]}
-    found = []
-    for one in result["measures"]:
-        if one["quantity"] in judged and any(one["id"] in row["values"] for row in result["rows"]):
-            found.append(MeasureLabel(**{k: v for k, v in one.items() if k != "quantity"}))
-    return found
+    return [
+        one
+        for one in _read_labels(result)
+        if one.quantity in judged and any(one.id in row["values"] for row in result["rows"])
+    ]
+
+
+def _read_labels(result: Mapping[str, Any]) -> list[MeasureLabel]:
+    return [
+        MeasureLabel(**{key: value for key, value in one.items() if key != "quantity"})
+        for one in result["measures"]
+    ]
 
 
 def _shorten_label(measure: MeasureLabel, result: Mapping[str, Any]) -> str:
@@ -139,23 +150,31 @@ def _format_cell(row: Mapping[str, Any], measure: MeasureLabel) -> str:
 
 def _build_differences(result: Mapping[str, Any]) -> ReportTable:
     """Every contrast: the difference, its interval, that with a third of the steps, the outcome."""
-    labels = {one["id"]: one["label"] for one in result["measures"]}
+    labels = {one.id: one for one in _read_labels(result)}
     rows = []
     for one in result["contrasts"]:
-        value = _format_number(one["mean"])
+        label = labels[one["measure"]]
+        value = _format_number(one["mean"], label)
         if one["low"] is not None and one["high"] is not None:
-            value += f" [{_format_number(one['low'])}, {_format_number(one['high'])}]"
-        if one["noise"]:
-            value += f", other seeds \u00b1{one['noise']:.3f}"
-        outcome = "" if result["budget"] == "smoke" else one["outcome"]
-        cells = [f"{one['row']} - {one['against']}", labels[one["measure"]], value]
-        rows.append([*cells, _format_number(one["third"]), outcome, one["reason"] or _MISSING])
-    heads = ["difference", "of the", "mean and interval", "with 1/3 of the steps", "outcome", "why"]
-    return ReportTable("Differences", heads, rows)
+            low, high = (_format_number(one[key], label) for key in ("low", "high"))
+            value += f" [{low}, {high}]"
+        outcome = _MISSING if result["budget"] == "smoke" else one["outcome"]
+        cells = [one["row"], one["against"], label.label, value]
+        noise = f"\u00b1{label.format_difference(one['noise'])}" if one["noise"] else _MISSING
+        third = _format_number(one["third"], label)
+        rows.append([*cells, noise, third, outcome, one["reason"] or _MISSING])
+    heads = ["row", "minus", "of the", "difference", "other seeds", "at 1/3", "outcome", "why"]
+    note = (
+        "Difference: mean and 95 % interval. Other seeds: how much they may change it, where the"
+        " interval does not contain that. At 1/3: the difference with a third of the steps."
+    )
+    return ReportTable("Differences", heads, rows, note=note)
 
 
-def _format_number(value: float | None) -> str:
-    return _MISSING if value is None or value != value else f"{value:+.3f}"
+def _format_number(value: float | None, label: MeasureLabel) -> str:
+    if value is None or value != value:
+        return _MISSING
+    return f"{100 * value:+.1f}" if label.accuracy else f"{value:+.3f}"
 
 
 def _list_notes(result: Mapping[str, Any]) -> list[str]:
