@@ -17,6 +17,7 @@ from .doctor import doctor
 from .explain import explain
 from .explore import explore
 from .extend import extend
+from .generate import generate
 from .info import info
 from .inspect import inspect
 from .plot import plot
@@ -67,6 +68,7 @@ _PANELS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
     "Which encoding?": (
         (compare, "whorl compare --encodings rope,alibi --seeds 3"),
         (train, "whorl train --encoding rope --steps 1000 --export model"),
+        (generate, 'whorl generate runs/rope --prompt "def read(" --length 300'),
         (properties, "whorl properties --encodings rope,alibi,learned"),
     ),
     "How does it work?": (

@@ -68,11 +68,8 @@ def compute_attention(
     model.eval()(tokens)
     for hook in hooks:
         hook.remove()
-    own = model.layer_encodings
-    encodings = [own[n - 1] if own and n else model.encoding for n in range(len(projections))]
     layers = [
-        _compute_layer(model, encoding, out)
-        for encoding, out in zip(encodings, projections, strict=True)
+        _compute_layer(model, model.get_layer_encoding(n), out) for n, out in enumerate(projections)
     ]
     return f"{format_title(config.model.encoding)} in {Path(folder).name}", layers
 
