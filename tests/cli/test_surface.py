@@ -100,6 +100,17 @@ SURFACE = {
         "--write",
         "config",
     ],
+    "generate": [
+        "--cache",
+        "--json",
+        "--length",
+        "--prompt",
+        "--seed",
+        "--sinks",
+        "--temperature",
+        "--window",
+        "run",
+    ],
     "convert": [
         "--check",
         "--force",

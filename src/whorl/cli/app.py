@@ -18,6 +18,7 @@ from .experiment import experiment
 from .explain import explain
 from .explore import explore
 from .extend import extend
+from .generate import generate
 from .info import info
 from .inspect import inspect
 from .plot import plot
@@ -69,6 +70,7 @@ _PANELS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
         (compare, "whorl compare --encodings rope,alibi --seeds 3"),
         (experiment, "whorl experiment base --budget quick"),
         (train, "whorl train --encoding rope --steps 1000 --export model"),
+        (generate, 'whorl generate runs/rope --prompt "def read(" --length 300'),
         (properties, "whorl properties --encodings rope,alibi,learned"),
     ),
     "How does it work?": (

@@ -74,11 +74,9 @@ def compute_attention(
     model.eval()(tokens)
     for hook in hooks:
         hook.remove()
-    own = model.layer_encodings
-    encodings = [own[n - 1] if own and n else model.encoding for n in range(len(projections))]
     layers = [
-        _compute_layer(block, encoding, out)
-        for block, encoding, out in zip(model.blocks, encodings, projections, strict=True)
+        _compute_layer(block, model.get_layer_encoding(n), out)
+        for n, (block, out) in enumerate(zip(model.blocks, projections, strict=True))
     ]
     return f"{format_title(config.model.encoding)} in {Path(folder).name}", layers
 

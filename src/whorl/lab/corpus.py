@@ -20,7 +20,7 @@ from torch import Tensor
 
 from whorl._support.extras import import_extra
 
-__all__ = ["Corpus", "load_corpus"]
+__all__ = ["Corpus", "load_corpus", "open_tokenizer"]
 
 # Installed packages, tests (which some systems leave out) and one large generated table.
 _NOT_SOURCE = {"site-packages", "dist-packages", "__pycache__", "test", "tests", "pydoc_data"}
@@ -262,16 +262,7 @@ def _encode_documents(
     documents: list[tuple[str, bytes]], tokenizer: str, words: bool
 ) -> tuple[list[tuple[str, Tensor]], list[tuple[str, Tensor]] | None, int]:
     """Tokens of all documents, the numbers of their words or None, and the vocabulary's size."""
-    tokenizers = import_extra("tokenizers", by="a tokenizer file", extra="hf")
-    if not Path(tokenizer).is_file():
-        raise ValueError(f"data.tokenizer: {tokenizer!r} is not a file; give a tokenizer.json.")
-    try:
-        reader = tokenizers.Tokenizer.from_file(tokenizer)
-    except Exception as error:  # the library raises bare Exception
-        raise ValueError(
-            f"data.tokenizer: {tokenizer!r} is not a tokenizers file: {error}; give a"
-            " tokenizer.json."
-        ) from None
+    reader = open_tokenizer(tokenizer)
     for name, data in documents:
         if (byte := _find_invalid_utf8(data)) is not None:
             raise ValueError(
@@ -302,6 +293,20 @@ def _number_words_of_tokens(words: Sequence[int | None]) -> Tensor:
         before = word
         found.append(number)
     return torch.tensor(found, dtype=torch.int32)
+
+
+def open_tokenizer(tokenizer: str) -> Any:
+    """The ``tokenizers.Tokenizer`` in a file; ValueError if it is none."""
+    tokenizers = import_extra("tokenizers", by="a tokenizer file", extra="hf")
+    if not Path(tokenizer).is_file():
+        raise ValueError(f"data.tokenizer: {tokenizer!r} is not a file; give a tokenizer.json.")
+    try:
+        return tokenizers.Tokenizer.from_file(tokenizer)
+    except Exception as error:  # the library raises bare Exception
+        raise ValueError(
+            f"data.tokenizer: {tokenizer!r} is not a tokenizers file: {error}; give a"
+            " tokenizer.json."
+        ) from None
 
 
 def _hash_documents(documents: list[tuple[str, bytes]], tokenizer: str | None) -> str:

@@ -19,6 +19,7 @@ import hashlib
 import math
 from collections.abc import Iterable
 from copy import deepcopy
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,9 @@ from whorl.encodings import Composition, Encoding
 
 from .config import ModelConfig, Sharing
 from .encodings import EMBEDDING_STD, build_encoding
+
+if TYPE_CHECKING:
+    from .decoding import CacheKind, DecodingState, LayerMemory
 
 __all__ = ["LanguageModel", "Model", "copy_for_layers", "derive_seed", "reset_encodings"]
 
@@ -91,18 +95,56 @@ class Model(LanguageModel):
         if config.tied:
             self.head.weight = self.embedding.weight
 
-    def forward(self, tokens: Tensor, *, context_length: int | None = None) -> Tensor:
-        """Logits [B, T, vocab] of tokens [B, T]; some scalings depend on context_length."""
-        axes = self.encoding.position_axes
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        context_length: int | None = None,
+        state: "DecodingState | None" = None,
+    ) -> Tensor:
+        """Logits [B, T, vocab] of tokens [B, T]; some scalings depend on context_length.
+
+        state: what the model remembers of earlier tokens, which these follow.
+        """
+        axes, length = self.encoding.position_axes, tokens.shape[1]
+        offset = 0 if state is None else state.advance(length)
         positions = None
         if axes > 1:  # in text, the position on every axis is the number of the token
-            positions = torch.arange(tokens.shape[1], device=tokens.device).expand(axes, -1)
-        x = self.encoding.embed(self.embedding(tokens), positions)  # [B, T, E]
+            numbers = torch.arange(offset, offset + length, device=tokens.device)
+            positions, offset = numbers.expand(axes, -1), 0
+        x = self.encoding.embed(self.embedding(tokens), positions, offset=offset)  # [B, T, E]
         for n, block in enumerate(self.blocks):
-            encoding = self.layer_encodings[n - 1] if self.layer_encodings and n else self.encoding
-            x = block(x, encoding, positions, context_length)
+            memory = None if state is None else state.layers[n]
+            x = block(x, self.get_layer_encoding(n), positions, context_length, memory)
         logits: Tensor = self.head(self.norm(x))
         return logits
+
+    def get_layer_encoding(self, layer: int) -> Encoding:
+        """The encoding that acts in the attention of a layer."""
+        own = self.layer_encodings[layer - 1] if self.layer_encodings and layer else self.encoding
+        assert isinstance(own, Encoding)
+        return own
+
+    def generate(
+        self,
+        tokens: Tensor,
+        steps: int,
+        *,
+        cache: "CacheKind | None" = None,
+        window: int | None = None,
+        sinks: int = 4,
+        temperature: float = 0.0,
+        seed: int = 0,
+        stop: int | None = None,
+    ) -> Tensor:
+        """Tokens [B, T] followed by up to ``steps`` that the model continues them with.
+
+        The options are those of ``whorl.lab.generate.generate_tokens``.
+        """
+        from .generate import generate_tokens
+
+        options = {"cache": cache, "window": window, "sinks": sinks, "stop": stop}
+        return generate_tokens(self, tokens, steps, temperature=temperature, seed=seed, **options)  # type: ignore[arg-type]
 
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
@@ -151,20 +193,33 @@ class TransformerLayer(nn.Module):
         self.down = nn.Linear(config.inner, config.width, bias=False)
 
     def forward(
-        self, x: Tensor, encoding: Encoding, positions: Tensor | None, context_length: int | None
+        self,
+        x: Tensor,
+        encoding: Encoding,
+        positions: Tensor | None,
+        context_length: int | None,
+        memory: "LayerMemory | None" = None,
     ) -> Tensor:
-        x = x + self.out(self._attend(self.attention_norm(x), encoding, positions, context_length))
+        normed = self.attention_norm(x)
+        x = x + self.out(self._attend(normed, encoding, positions, context_length, memory))
         gate, up = self.gate_up(self.mlp_norm(x)).chunk(2, dim=-1)
         y: Tensor = x + self.down(F.silu(gate) * up)
         return y
 
     def _attend(
-        self, x: Tensor, encoding: Encoding, positions: Tensor | None, context_length: int | None
+        self,
+        x: Tensor,
+        encoding: Encoding,
+        positions: Tensor | None,
+        context_length: int | None,
+        memory: "LayerMemory | None",
     ) -> Tensor:
         config = self.config
         q, k, v, weight = self.split_heads(self.qkv(x))
         causal = config.kind == "decoder"
-        if config.attention == "linear":
+        if memory is not None:
+            mixed = memory.attend(q, k, v, positions, weight)
+        elif config.attention == "linear":
             mixed = whorl.linear_attention(
                 q,
                 k,
