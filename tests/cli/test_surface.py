@@ -135,6 +135,7 @@ SURFACE = {
         "--encoding-learning-rate",
         "--export",
         "--force",
+        "--from",
         "--heads",
         "--json",
         "--kind",

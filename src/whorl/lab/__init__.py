@@ -5,11 +5,19 @@ Its commands are ``whorl train`` and ``whorl compare``. It needs ``pip install w
 
 from whorl._support.threads import use_threads
 
-from .config import DataConfig, EvaluationConfig, ModelConfig, RunConfig, TrainingConfig
+from .config import (
+    DataConfig,
+    EvaluationConfig,
+    ModelConfig,
+    RunConfig,
+    StartConfig,
+    TrainingConfig,
+)
 from .export import check_export, export, export_run
 from .model import Model
 from .rates import choose_learning_rates
 from .runs import Run, collect_results
+from .start import StartWeights, describe_start, read_start
 from .trainer import Interrupted, TrainingProgress, train
 
 __all__ = [
@@ -20,13 +28,17 @@ __all__ = [
     "ModelConfig",
     "Run",
     "RunConfig",
+    "StartConfig",
+    "StartWeights",
     "TrainingConfig",
     "TrainingProgress",
     "check_export",
     "choose_learning_rates",
     "collect_results",
+    "describe_start",
     "export",
     "export_run",
+    "read_start",
     "train",
     "use_threads",
 ]
