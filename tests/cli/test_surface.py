@@ -170,6 +170,7 @@ SURFACE = {
         "--encoding-learning-rate",
         "--export",
         "--force",
+        "--from",
         "--heads",
         "--json",
         "--kind",

@@ -12,7 +12,15 @@ from rich.console import Console
 
 import whorl.lab
 from whorl.cli._training import run_table
-from whorl.lab import Interrupted, Run, RunConfig
+from whorl.lab import (
+    DataConfig,
+    EvaluationConfig,
+    Interrupted,
+    ModelConfig,
+    Run,
+    RunConfig,
+    TrainingConfig,
+)
 
 for package in ("safetensors", "tomli_w"):
     pytest.importorskip(package)
@@ -186,6 +194,68 @@ def test_a_short_run_warms_up_shortly(whorl: Whorl, asked: dict[str, Any]) -> No
     assert asked["config"].training.warmup == 4
     whorl("train")
     assert asked["config"].training.warmup == 18
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of three steps."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "text.txt").write_text("".join(f"{n} and {n * n} and on\n" for n in range(600)))
+    config = RunConfig(
+        model=ModelConfig(layers=1, width=32, heads=2, encoding="alibi"),
+        data=DataConfig(files=(str(folder / "text.txt"),)),
+        training=TrainingConfig(length=16, batch=2, steps=3, warmup=1, seed=5),
+        evaluation=EvaluationConfig(multiples=(1.0, 2.0), windows=2),
+    )
+    return whorl.lab.train(config, folder / "first").folder
+
+
+def test_from_takes_the_settings_of_the_run(
+    whorl: Whorl, asked: dict[str, Any], finished: Path
+) -> None:
+    assert whorl("train", "--from", str(finished), "--length", "32").code == 130
+    config, old = asked["config"], Run(finished).load_config()
+    assert config.model == old.model
+    assert config.data == old.data
+    assert config.evaluation == old.evaluation
+    assert config.start.folder == str(finished)
+    training = config.training
+    assert (training.length, training.batch, training.seed, training.steps) == (32, 2, 5, 1200)
+    assert read_rates(config) == choose_rates("alibi", 32)
+    assert str(asked["folder"]) == "runs/alibi-from-first"
+
+
+def test_from_with_another_encoding_and_task(
+    whorl: Whorl, asked: dict[str, Any], finished: Path, tmp_path: Path
+) -> None:
+    (file := tmp_path / "c.toml").write_text(
+        f"[start]\nfolder = {json.dumps(str(finished))}\n[data]\ntask = 'copy'\n"
+    )
+    whorl("train", str(file), "--encoding", "rope")
+    config = asked["config"]
+    assert (config.model.encoding, config.model.width) == ("rope", 32)
+    assert (config.data.task, config.data.files) == ("copy", ())
+    other = tmp_path / "first"
+    other.symlink_to(finished)
+    whorl("train", str(file), "--from", str(other), "--task", "text")
+    assert asked["config"].start.folder == str(other)
+    done = whorl("train", "--from", str(finished), "--set", "slopes=trained")
+    assert "--set goes with --encoding" in done.err
+
+
+def test_from_says_what_was_kept(whorl: Whorl, finished: Path, tmp_path: Path) -> None:
+    where = ["--from", str(finished), "--out", str(tmp_path / "run"), "--steps", "2"]
+    done = whorl("train", *where, "--encoding", "t5")
+    assert done.code == 0, done.err
+    assert "note: started from " in done.err
+    words = " ".join(done.out.split())
+    assert "(alibi, step 3); kept: " in words
+    assert "dropped: nothing; new: encoding (64 parameters)." in words
+    found = json.loads(whorl("train", *where, "--encoding", "t5", "--json").out)
+    assert found["start"]["new"][0]["names"] == ["encoding.weight"]
+    refused = whorl("train", *where, "--width", "48")
+    assert (refused.code, refused.out) == (2, "")
+    assert "model.width must be 32, as in" in refused.err.replace("\n", " ")
 
 
 def test_the_table_has_loss_and_accuracy() -> None:

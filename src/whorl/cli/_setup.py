@@ -110,7 +110,12 @@ _SETTINGS = {
 }
 
 #: Options for names in errors of the library; the other errors name options as in TOML.
-CONFIG_NAMES = {"data.files": "--data", "data.tokenizer": "--tokenizer", "force=True": "--force"}
+CONFIG_NAMES = {
+    "data.files": "--data",
+    "data.tokenizer": "--tokenizer",
+    "force=True": "--force",
+    "start.folder": "--from",
+}
 
 
 def build_config(
@@ -119,15 +124,20 @@ def build_config(
     """``start``, changed by a TOML file, changed by the parameters of a command.
 
     Options that are None were not given. Learning rates that are not given are those
-    of the trials for the encoding.
+    of the trials for the encoding. If the file or the option ``start`` names trained weights,
+    their settings take the place of ``start``.
     """
     from whorl.lab.config import read_toml
     from whorl.lab.rates import choose_learning_rates
 
+    in_file = read_toml(file) if file is not None else {}
+    if (folder := _find_start(in_file, options)) is not None:
+        start = whorl.lab.read_start(folder).settings
     tables = (start or whorl.lab.RunConfig()).to_dict()
     for default in RATES:
         del tables["training"][default]
-    in_file = read_toml(file) if file is not None else {}
+    if folder is not None and _is_other_task(in_file, options):  # which makes its own tokens
+        tables["data"] = {}
     for name, values in in_file.items():
         known = isinstance(values, dict) and name in tables
         tables[name] = {**tables[name], **values} if known else values
@@ -135,6 +145,8 @@ def build_config(
         given = {name: options[name] for name in settings if options.get(name) is not None}
         if isinstance(tables[table], dict):  # else it is refused below
             tables[table] |= given
+    if options.get("start") is not None:
+        tables["start"] = {"folder": folder}
     try:
         config = whorl.lab.RunConfig.from_dict(tables)
         given, training = tables["training"], config.training
@@ -148,3 +160,19 @@ def build_config(
         return replace(config, training=training)
     except TypeError as error:  # a string where TOML should have a number, and so on
         raise ValueError(str(error)) from None
+
+
+def _find_start(in_file: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
+    """The folder of the weights to start from: the option, or that of the file, or None."""
+    if options.get("start") is not None:
+        return str(options["start"])
+    table = in_file.get("start")
+    folder = table.get("folder") if isinstance(table, dict) else None
+    return folder if isinstance(folder, str) and folder else None  # else it is refused below
+
+
+def _is_other_task(in_file: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+    """Whether the file or an option asks for a synthetic task."""
+    table = in_file.get("data")
+    found = options.get("task") or (table.get("task") if isinstance(table, dict) else None)
+    return found not in (None, "text")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich import box
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
@@ -83,7 +83,10 @@ def run_table(found: Mapping[str, Any]) -> Group:
         f" {found['tokens_per_second']:,.0f} tokens/s, {found['memory_mb']:.0f} MB;"
         f" learning rate {found['learning_rate']:g}."
     )
-    return Group(table, "", Text(cost), Text(f"kept in {found['folder']}"))
+    parts: list[RenderableType] = [table, "", Text(cost)]
+    if found.get("start"):
+        parts.append(Text(f"{whorl.lab.describe_start(found['start'])}."))
+    return Group(*parts, Text(f"kept in {found['folder']}"))
 
 
 def _format_number(value: float | None, form: str) -> str:

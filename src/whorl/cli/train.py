@@ -32,6 +32,12 @@ Set = typer.Option(
     help="An option of the encoding, such as layout=interleaved; repeat it.",
 )
 Out = typer.Option("--out", metavar="FOLDER", help="Where the run is kept (runs/ENCODING).")
+From = typer.Option(
+    "--from",
+    metavar="FOLDER",
+    help="Start from the weights of this run, or of this folder that --export wrote. Settings that"
+    " are not given are those of that run, except steps and learning rates.",
+)
 Rate = typer.Option(help="Peak learning rate of matrices; else the one tuned for the encoding.")
 EncodingRate = typer.Option(help="Peak learning rate of the encoding's own parameters; else tuned.")
 Export = typer.Option(
@@ -47,6 +53,7 @@ def train(
     encoding: Annotated[str | None, Encoding] = None,
     set_: Annotated[list[str] | None, Set] = None,
     out: Annotated[Path | None, Out] = None,
+    start: Annotated[str | None, From] = None,
     files: _setup.Files = None,
     tokenizer: _setup.Tokenizer = None,
     task: _setup.Task = None,
@@ -74,9 +81,11 @@ def train(
 ) -> None:
     """Train one small model and judge it at 0.5 to 16 times its trained length.
 
-    Stop it whenever you like: the same command goes on with the same numbers.
+    Stop it whenever you like: the same command goes on with the same numbers. To go on from
+    trained weights, at another length or with another encoding: --from runs/rope --length 512.
     """
-    options = locals() | {"encoding": _read_encoding(encoding, set_ or [], config)}
+    given = config is not None or start is not None
+    options = locals() | {"encoding": _read_encoding(encoding, set_ or [], given)}
     settings = build_config(config, options)
     if show_config:
         print(settings.to_toml(), end="")
@@ -87,7 +96,10 @@ def train(
     from whorl.lab.encodings import format_title
     from whorl.lab.specs import name_folder
 
-    folder = out or Path("runs") / name_folder(format_title(settings.model.encoding))
+    title = format_title(settings.model.encoding)
+    if settings.start.folder is not None:  # another folder than that of the weights
+        title += f"-from-{Path(settings.start.folder).resolve().name}"
+    folder = out or Path("runs") / name_folder(title)
     chosen = tuple(split_words(scalings) or ())
     try:
         names = name_options({"threads": "--threads", "scalings": "--scalings", **CONFIG_NAMES})
@@ -113,12 +125,15 @@ def train(
 
 
 def _read_encoding(
-    name: str | None, options: list[str], file: Path | None
+    name: str | None, options: list[str], given: bool
 ) -> str | dict[str, Any] | None:
-    """The encoding as a config has it: a name, or a table where it has options."""
+    """The encoding as a config has it: a name, or a table where it has options.
+
+    given: whether a file or trained weights name an encoding already.
+    """
     if not options:
         return name
-    if name is None and file is not None:
+    if name is None and given:
         raise ValueError("--set goes with --encoding; or write the options into the file.")
     from whorl.lab.specs import parse_spec
 

@@ -6,13 +6,21 @@ Its commands are ``whorl train`` and ``whorl compare``. It needs ``pip install w
 from whorl._support.threads import use_threads
 
 from .architectures import build_model
-from .config import DataConfig, EvaluationConfig, ModelConfig, RunConfig, TrainingConfig
+from .config import (
+    DataConfig,
+    EvaluationConfig,
+    ModelConfig,
+    RunConfig,
+    StartConfig,
+    TrainingConfig,
+)
 from .export import check_export, export, export_run
 from .model import Model
 from .rates import choose_learning_rates
 from .roformer import RoFormer, RoFormerClassifier, RoFormerConfig, RoFormerMaskedLM
 from .roformer_weights import LoadedRoFormer, load_roformer, save_roformer
 from .runs import Run, collect_results
+from .start import StartWeights, describe_start, read_start
 from .trainer import Interrupted, TrainingProgress, train
 
 __all__ = [
@@ -28,15 +36,19 @@ __all__ = [
     "RoFormerMaskedLM",
     "Run",
     "RunConfig",
+    "StartConfig",
+    "StartWeights",
     "TrainingConfig",
     "TrainingProgress",
     "build_model",
     "check_export",
     "choose_learning_rates",
     "collect_results",
+    "describe_start",
     "export",
     "export_run",
     "load_roformer",
+    "read_start",
     "save_roformer",
     "train",
     "use_threads",

@@ -4,6 +4,7 @@
     [data]        text or a synthetic task
     [training]    lengths, steps, learning rate
     [evaluation]  multiples of the trained length
+    [start]       trained weights to start from
 
 Two runs with the same config, text and number of threads give the same numbers.
 """
@@ -22,7 +23,14 @@ from whorl.types import QueryKeyNorm
 
 from ._checks import check_choice, check_count, check_number
 
-__all__ = ["DataConfig", "EvaluationConfig", "ModelConfig", "RunConfig", "TrainingConfig"]
+__all__ = [
+    "DataConfig",
+    "EvaluationConfig",
+    "ModelConfig",
+    "RunConfig",
+    "StartConfig",
+    "TrainingConfig",
+]
 
 ModelKind = Literal["decoder", "encoder"]
 Architecture = Literal["llama", "roformer"]
@@ -220,6 +228,22 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartConfig:
+    """Trained weights that a run starts from; none by default.
+
+    folder: the folder of a run, or one that ``export`` wrote. weights: a checksum of its weights,
+    which ``train`` records, so that a run is not resumed with others.
+    """
+
+    folder: str | None = None
+    weights: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.folder == "" or (self.folder is None and self.weights is not None):
+            raise ValueError("start.folder must be the path of a folder with trained weights.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """All settings that the results of a run depend on.
 
@@ -232,6 +256,7 @@ class RunConfig:
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    start: StartConfig = field(default_factory=StartConfig)
 
     def __post_init__(self) -> None:
         if self.data.masking == "words" and (self.model.kind, self.data.task) != (
@@ -240,8 +265,8 @@ class RunConfig:
         ):
             raise ValueError(
                 "data.masking = 'words' is for an encoder on text; got"
-                f" model.kind = {self.model.kind!r} and data.task = {self.data.task!r}. Leave it"
-                " out, or set model.kind = 'encoder'."
+                f" model.kind = {quote(self.model.kind)} and data.task = {quote(self.data.task)}."
+                " Leave it out, or set model.kind = 'encoder'."
             )
         lengths = self.lengths
         if lengths[0] < 2 or len(set(lengths)) != len(lengths):
@@ -271,7 +296,7 @@ class RunConfig:
                 for name, value in values.items()
                 if value is not None
             }
-        return tables
+        return {name: table for name, table in tables.items() if table}
 
     @classmethod
     def from_dict(cls, tables: Mapping[str, Any]) -> "RunConfig":

@@ -83,7 +83,7 @@ class _TextSource:
 
     def get_batch(self, step: int) -> TokenBatch:
         training = self.config.training
-        seed = derive_seed(training.seed, "batch", step)
+        seed = _derive_batch_seed(self.config, step)
         source = torch.Generator()
         text, words = self._cut_both(
             lambda text: text.sample_windows(
@@ -154,7 +154,7 @@ class _TaskSource:
 
     def get_batch(self, step: int) -> TokenBatch:
         training = self.config.training
-        seed = derive_seed(training.seed, "batch", step)
+        seed = _derive_batch_seed(self.config, step)
         return self._build_batch(*self._task.make_examples(training.batch, training.length, seed))
 
     def get_validation(self) -> TokenBatch:
@@ -174,6 +174,12 @@ class _TaskSource:
             if self._ahead
             else _build_masked_batch(tokens, asked, self.vocab - 1)
         )
+
+
+def _derive_batch_seed(config: RunConfig, step: int) -> int:
+    """Seed of a step's batch; a run that starts from trained weights reads other text than they."""
+    start = () if config.start.weights is None else (config.start.weights,)
+    return derive_seed(config.training.seed, "batch", step, *start)
 
 
 def _build_next_token_batch(tokens: Tensor, asked: Tensor) -> TokenBatch:

@@ -4,6 +4,7 @@ config.toml              the run's config
 environment.json         machine, versions, threads, corpus and command, also of every resumption
 metrics.jsonl            a line for each step
 checkpoint.safetensors   weights and optimizer after some step
+start.json               which weights were kept, dropped and new, if the run started from others
 evaluation.json          results by length, after the training; those with the scaling NAME are in
                          evaluation-NAME.json
 
@@ -43,7 +44,8 @@ __all__ = ["Run", "collect_results"]
 
 
 _RUN_FILES = re.compile(
-    r"config\.toml|environment\.json|metrics\.jsonl|checkpoint\.safetensors|evaluation.*\.json"
+    r"config\.toml|environment\.json|metrics\.jsonl|checkpoint\.safetensors|start\.json"
+    r"|evaluation.*\.json"
 )
 
 
@@ -70,6 +72,10 @@ class Run:
     def metrics_path(self) -> Path:
         return self.folder / "metrics.jsonl"
 
+    @property
+    def start_path(self) -> Path:
+        return self.folder / "start.json"
+
     def evaluation_path(self, scaling: str | None = None) -> Path:
         return self.folder / ("evaluation.json" if not scaling else f"evaluation-{scaling}.json")
 
@@ -95,6 +101,7 @@ class Run:
         *,
         force: bool = False,
         command: str = "",
+        start: Mapping[str, Any] | None = None,
     ) -> bool:
         """Write config and environment to the folder, or check that it holds the same run.
 
@@ -102,7 +109,7 @@ class Run:
         hold the lock of the folder (``lock``).
 
         about: the corpus. force: delete the run that is in the folder if it is another one; other
-        files stay.
+        files stay. start: what the run takes from the weights that it starts from.
         """
         if self.config_path.exists():
             problem = self._find_problem(config, about)
@@ -123,10 +130,13 @@ class Run:
             )
         remove_parts(self.folder, _RUN_FILES.pattern)
         text = config.to_toml()
-        start = {"corpus": dict(about), "config": compute_checksum(text), "resumes": []}
+        more = {"corpus": dict(about), "config": compute_checksum(text), "resumes": []}
         write_checked(
-            self.environment_path, {"format": FORMAT, **describe_environment(command), **start}
+            self.environment_path, {"format": FORMAT, **describe_environment(command), **more}
         )
+        self.start_path.unlink(missing_ok=True)  # a killed process may have left one
+        if start is not None:
+            write_checked(self.start_path, start)
         write_file_atomically(self.config_path, text.encode())
         return False
 
@@ -216,6 +226,7 @@ class Run:
         self._saved = None
         if compute_checksum(self.config_path.read_text(encoding="utf-8")) != config:
             raise ValueError("config.toml has been changed since the run began")
+        self._check_start()
         results = sorted(self.folder.glob("evaluation*.json"))
         if not self.checkpoint_path.exists():
             if results:
@@ -243,6 +254,12 @@ class Run:
             if found["checkpoint"] != info.checksum:
                 raise ValueError(f"{path.name} belongs to other weights than the checkpoint")
         self._saved = saved
+
+    def _check_start(self) -> None:
+        """Raise ValueError unless start.json belongs to the config, or neither has a start."""
+        start, found = self.load_config().start, self.read_start_report()
+        if (found or {}).get("weights") != start.weights:
+            raise ValueError(f"{self.start_path.name} does not belong to config.toml")
 
     def is_finished(
         self, config: RunConfig, about: Mapping[str, Any], scalings: Sequence[str] = ()
@@ -306,6 +323,14 @@ class Run:
         found = read_checked(path)
         return {key: one for key, one in found.items() if key not in ("checksum", "checkpoint")}
 
+    def read_start_report(self) -> dict[str, Any] | None:
+        """What was kept, dropped and new; None if the run did not start from other weights."""
+        if not self.start_path.exists():
+            return None
+        found = read_checked(self.start_path)
+        del found["checksum"]
+        return found
+
     def write_evaluation(self, found: Mapping[str, Any], info: CheckpointInfo) -> None:
         """Write results, with the checksum of the checkpoint that they belong to."""
         path = self.evaluation_path(found["scaling"])
@@ -343,6 +368,7 @@ def collect_results(run: Run, scalings: Sequence[str] = ()) -> dict[str, Any]:
         "seconds": plain["seconds"],
         "tokens_per_second": training.steps * training.batch * training.length / plain["seconds"],
         "memory_mb": plain["memory_mb"],
+        "start": run.read_start_report(),
         "results": [
             {"name": title if name is None else f"{title}+{name}", **one}
             for name, one in found.items()

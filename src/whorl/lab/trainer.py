@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from whorl._support import memory
+from whorl._support.words import quote
 
 from .architectures import build_model
 from .checkpoint import CheckpointInfo
-from .config import RunConfig
+from .config import RunConfig, StartConfig
 from .data import DataSource, open_data_source
 from .evaluate import add_scaling, evaluate
 from .integrity import add_checksum, compute_checksum
@@ -32,6 +33,7 @@ from .optimization import (
     take_step,
 )
 from .runs import Run
+from .start import StartWeights, describe_start, match_weights, read_start
 
 __all__ = ["Interrupted", "TrainingProgress", "train"]
 
@@ -65,10 +67,13 @@ def train(
     progress: Callable[[TrainingProgress], None] | None = None,
     force: bool = False,
     command: str = "",
+    start: str | Path | None = None,
 ) -> Run:
     """Train and evaluate ``config`` in ``folder``, or resume where an earlier call stopped.
 
     Args:
+        start: trained weights to start from, instead of ``config.start.folder``: the folder of a
+            run, or one that ``export`` wrote. ``read_start(folder).settings`` is its config.
         scalings: names of scalings; the trained model is also evaluated with each of them.
         progress: called with a ``TrainingProgress`` after every step.
         force: delete a run with another config that is in the folder.
@@ -76,20 +81,29 @@ def train(
 
     Raises:
         Interrupted: after SIGINT or SIGTERM, when the checkpoint is saved.
-        ValueError: the folder holds another run, or there is too little data.
+        ValueError: the folder holds another run, there is too little data, or the weights to start
+            from have another shape.
     """
+    config, weights = _open_start(config, folder, start)
     names = (None, *scalings)
     models = [add_scaling(config, name) for name in names]  # first: a wrong name fails at once
     source = open_data_source(config)
     model = build_model(config.model, vocab=source.vocab, longest=config.longest)
+    match = None if weights is None else match_weights(weights, model, config)
+    report = None if match is None else match.report
     run, show = Run(folder), progress or _show_nothing
     with run.lock(), _watch_signals() as stop:
-        resumed = run.prepare(config, source.about, force=force, command=command)
+        resumed = run.prepare(config, source.about, force=force, command=command, start=report)
         if all(run.read_evaluation(name) is not None for name in names):
             run.take_checkpoint()
             return run
-        if resumed and (note := run.record_resume(command)):
-            show(TrainingProgress("resuming", 0, config.training.steps, note=note))
+        note = run.record_resume(command) if resumed else report and describe_start(report)
+        if note:
+            phase = "resuming" if resumed else "starting"
+            show(TrainingProgress(phase, 0, config.training.steps, note=note))
+        model.reset_parameters(config.training.seed)
+        if match is not None:
+            match.copy()
         info = _train(model, source, config, run, show, stop)
         for name, shape in zip(names, models, strict=True):
             if run.read_evaluation(name) is None:
@@ -98,6 +112,23 @@ def train(
                 found = _evaluate(other, source, config, run, name, show, stop)
                 run.write_evaluation(found, info)
     return run
+
+
+def _open_start(
+    config: RunConfig, folder: str | Path, start: str | Path | None
+) -> tuple[RunConfig, StartWeights | None]:
+    """The weights to start from, if any, and the config with their checksum."""
+    if start is not None:
+        config = replace(config, start=StartConfig(folder=str(start)))
+    where = config.start.folder
+    if where is None:
+        return config, None
+    if Path(where).resolve() == Path(folder).resolve():
+        raise ValueError(
+            f"start.folder and the folder of the run must differ; got {quote(where)} for both."
+        )
+    weights = read_start(where)
+    return weights.record(config), weights
 
 
 def _train(
@@ -111,7 +142,6 @@ def _train(
     """Train ``model`` to the last step; returns what the checkpoint of its weights says."""
     training = config.training
     before = memory.reset_peak()
-    model.reset_parameters(training.seed)
     optimizer = TrainingOptimizer(model, training)
     start = CheckpointInfo(
         0, 0.0, config=compute_checksum(run.config_path.read_text(encoding="utf-8"))

@@ -93,6 +93,11 @@ class ComparisonPlan:
             raise ValueError(
                 f"seeds must be a whole number of at least 1; got {quote(self.seeds)}."
             )
+        if self.base.start.folder is not None:
+            raise ValueError(
+                "start: a comparison trains every encoding from new weights; leave [start] out, or"
+                " use whorl train --from."
+            )
         for name in self.scalings:
             add_scaling(RunConfig(), name)
         if self.scalings and not any(map(_has_rotation, self.encodings)):
