@@ -229,7 +229,8 @@ def _check_shapes(start: StartWeights, config: RunConfig) -> None:
         if here != there:
             raise ValueError(
                 f"model.{option} must be {quote(there)}, as in {quote(start.folder)}, whose weights"
-                f" the run starts from; got {quote(here)}. Leave it out, or start from other weights."
+                f" the run starts from; got {quote(here)}. Leave it out, or start from other"
+                " weights."
             )
 
 
