@@ -102,6 +102,17 @@ def test_generated_text(beams: int) -> None:
     assert not torch.equal(before, both)
 
 
+@pytest.mark.parametrize("cache", [UnrotatedCache, lambda: SinkCache(window=64)])
+def test_tokens_of_an_assistant_are_taken_back(cache: Any) -> None:
+    model, assistant = build_model("llama"), build_model("llama", std=0.19)
+    inputs = {"input_ids": build_inputs("llama", 12)["input_ids"][:1]}
+    model.generation_config.eos_token_id = None
+    before = generate(model, inputs)
+    whorl.hf.install(model, keys="unrotated")
+    found = generate(model, inputs, assistant_model=assistant, past_key_values=cache())
+    assert torch.equal(before, found)
+
+
 @torch.no_grad()
 def test_memory_stays_and_the_last_tokens_can_be_taken_back() -> None:
     model, tokens = build_model("llama"), build_inputs("llama", 120)["input_ids"]

@@ -1,16 +1,18 @@
 """What install refuses, leaves unchanged and restores."""
 
 import copy
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import nn
-from transformers import AutoModelForCausalLM, BertConfig, BertModel
+from transformers import AutoModelForCausalLM, BertConfig, BertModel, PreTrainedModel
 from transformers.models.bloom.modeling_bloom import BloomAttention
 from transformers.utils.quantization_config import QuantizationMethod
 
@@ -47,17 +49,54 @@ def test_a_context_manager_restores_after_an_error() -> None:
         whorl.hf.uninstall(model)  # earlier than the end: nothing is left to do there
 
 
-def test_nothing_of_whorl_is_saved(tmp_path: Path) -> None:
-    for kind in ("bloom", "llama", "umt5"):
-        model = build_model(kind)
-        model.save_pretrained(tmp_path / "before")
-        with whorl.hf.install(model):
-            model.save_pretrained(tmp_path / "after")
-        before, after = tmp_path / "before", tmp_path / "after"
-        for file in before.iterdir():
-            assert file.read_bytes() == (after / file.name).read_bytes(), file.name
-        for file in (*before.iterdir(), *after.iterdir()):
-            file.unlink()
+def list_attributes(model: PreTrainedModel) -> dict[str, object]:
+    """Classes, attributes and the objects among them, of all modules."""
+    plain = (bool, int, float, str, type(None))
+    found: dict[str, object] = {}
+    for path, module in model.named_modules():
+        found[path] = (type(module), module.forward.__func__, id(module))
+        for name, value in vars(module).items():
+            found[f"{path}.{name}"] = value if isinstance(value, plain) else type(value)
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            found[f"{path}.{name}"] = None if tensor is None else (id(tensor), tensor.data_ptr())
+    return {**found, "config": model.config.to_dict(), "config object": id(model.config)}
+
+
+@pytest.mark.parametrize("options", [{}, {"keys": "unrotated"}, {"precision": "float64"}], ids=str)
+@pytest.mark.parametrize("kind", ["llama", "gptj", "qwen2_vl", "deepseek_v3", "deberta-v2"])
+@torch.no_grad()
+def test_every_attribute_is_restored(kind: str, options: Any) -> None:
+    model, inputs = build_model(kind), build_inputs(kind, 12)
+    before = list_attributes(model)
+    if options and kind == "deberta-v2":
+        with pytest.raises(ValueError, match="for DeBERTa, which does not rotate"):
+            whorl.hf.install(model, **options)
+    else:
+        with whorl.hf.install(model, **options):
+            model(**inputs)
+    assert list_attributes(model) == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("bloom", {}),
+        ("llama", {}),
+        ("llama", {"keys": "unrotated"}),
+        ("llama", {"encoding": whorl.T5Bias(4)}),
+        ("umt5", {}),
+    ],
+    ids=str,
+)
+def test_nothing_of_whorl_is_saved(kind: str, options: Any, tmp_path: Path) -> None:
+    model = build_model(kind)
+    model.save_pretrained(tmp_path / "before")
+    with whorl.hf.install(model, **options):
+        model.save_pretrained(tmp_path / "after")
+    before, after = tmp_path / "before", tmp_path / "after"
+    assert {file.name for file in before.iterdir()} == {file.name for file in after.iterdir()}
+    for file in before.iterdir():
+        assert file.read_bytes() == (after / file.name).read_bytes(), file.name
 
 
 def test_a_saved_model_loads_and_gives_the_same(tmp_path: Path) -> None:
@@ -70,16 +109,19 @@ def test_a_saved_model_loads_and_gives_the_same(tmp_path: Path) -> None:
         assert torch.equal(before, compute_logits(again, inputs))
 
 
+@pytest.mark.parametrize("make", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+@pytest.mark.parametrize(("kind", "keys"), [("t5", "rotated"), ("llama", "unrotated")])
 @torch.no_grad()
-def test_a_copy_is_a_model_of_its_own() -> None:
-    model, inputs = build_model("t5"), build_inputs("t5", 30)
-    whorl.hf.install(model)
-    other = copy.deepcopy(model)
+def test_a_copy_is_a_model_of_its_own(kind: str, keys: Any, make: Any) -> None:
+    model, inputs = build_model(kind), build_inputs(kind, 30)
+    whorl.hf.install(model, keys=keys)
+    other = make(model)
     before = compute_logits(model, inputs)
     for weight in model.parameters():
         weight.zero_()
     assert torch.equal(before, compute_logits(other, inputs))
     whorl.hf.uninstall(other)
+    assert other.config._attn_implementation != "whorl"
     assert float((before - compute_logits(other, inputs)).abs().max()) < 1e-4
 
 

@@ -52,6 +52,17 @@ def test_compiled_models(kind: str) -> None:
         compare(gradient, after[name])
 
 
+@pytest.mark.parametrize("options", [{}, {"keys": "unrotated"}], ids=str)
+@torch.no_grad()
+def test_exported_models(options: Any) -> None:
+    model = build_model("llama", num_hidden_layers=1)
+    inputs: dict[str, Any] = {**build_inputs("llama", 16, "left"), "use_cache": False}
+    before = compute_logits(model, inputs)
+    with whorl.hf.install(model, **options):
+        program = torch.export.export(model, (), inputs, strict=False)
+    compare(before, program.module()(**inputs).logits[inputs["attention_mask"].bool()])
+
+
 @pytest.mark.parametrize("order", ["install first", "peft first"])
 @every_kind
 def test_lora(kind: str, order: str) -> None:
