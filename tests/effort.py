@@ -9,6 +9,9 @@ from typing import Any
 MOST = 2_000_000  # a second or so of Python
 
 
+_CALLS = ("call", "c_call")
+
+
 class TooMuchWorkError(BaseException):
     """More calls than allowed. No ``except Exception`` of the examined code holds it back."""
 
@@ -21,12 +24,13 @@ def bounded(most: int = MOST, *, what: object = "this") -> Iterator[None]:
     not counted, nor is what happens within one call; what that reads is seen by ``bytes_read``.
     """
     calls, before = 0, sys.getprofile()
+    outer = before if callable(before) else None
 
     def count(frame: Any, event: Any, argument: Any) -> None:
         nonlocal calls
-        if callable(before):  # one around this one counts on
-            before(frame, event, argument)
-        if event.endswith("call"):
+        if outer is not None:  # one around this one counts on
+            outer(frame, event, argument)
+        if event in _CALLS:
             calls += 1
             if calls == most + 1:  # once: what follows is tidying up
                 raise TooMuchWorkError(_words(what, most))
@@ -35,7 +39,7 @@ def bounded(most: int = MOST, *, what: object = "this") -> Iterator[None]:
     try:
         yield
     finally:
-        sys.setprofile(before if callable(before) else None)
+        sys.setprofile(outer)
     if calls > most:  # and somebody held it back
         raise TooMuchWorkError(_words(what, most))
 

@@ -32,9 +32,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-CASES = [(encoding, "window and sinks", 4) for encoding in ENCODINGS]
+CASES = [(encoding, "window and sinks", 5) for encoding in ENCODINGS]
 CASES += [(whorl.RoPE(D) + whorl.ALiBi(H), name, 256) for name in OPTIONS]
-CASES += [(whorl.DeBERTa(H, D), "causal", 4), (whorl.XPos(D), "documents", 4)]
+CASES += [(whorl.DeBERTa(H, D), "causal", 5), (whorl.XPos(D), "documents", 5)]
 
 
 @torch.no_grad()
@@ -172,10 +172,10 @@ def test_training_beyond_one_block_at_any_length(encoding: whorl.Encoding, name:
     encoding = fresh(encoding)
     torch._dynamo.reset()
     compiled = torch.compile(attention, fullgraph=True, dynamic=True, backend="eager")
-    q, k, v = (randn(2, H, 17, D, seed=n).requires_grad_() for n in range(3))
+    q, k, v = (randn(2, H, 15, D, seed=n).requires_grad_() for n in range(3))
     grads = []
     for call in (compiled, attention):
-        out = call(q, k, v, encoding, causal=True, block=8, **hides(name, 17))
+        out = call(q, k, v, encoding, causal=True, block=8, **hides(name, 15))
         grads.append(torch.autograd.grad(out.square().sum(), (q, k, v, *encoding.parameters())))
     for mine, theirs in zip(*grads, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)

@@ -17,9 +17,12 @@ import torch
 
 from whorl.lab import Run, RunConfig, use_threads
 from whorl.lab.compare import ComparisonPlan, RunStatus, compare, load_comparison, rewrite_report
+from whorl.lab.compare.gather import build_comparison, find_runs
 from whorl.lab.compare.plan import PlannedRun
 from whorl.lab.compare.pool import run_all
 from whorl.lab.compare.statistics import estimate
+
+from .planned import skip_page, train_planned_runs
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
@@ -32,11 +35,16 @@ def plan(small: RunConfig) -> ComparisonPlan:
 
 
 @pytest.mark.slow
-def test_from_plan_to_report(plan: ComparisonPlan, tmp_path: Path) -> None:
+def test_from_plan_to_report(
+    plan: ComparisonPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[Sequence[RunStatus]] = []
+    train_planned_runs(plan, tmp_path / "out", leave=("rope-seed0", "alibi-seed1"))
+    done = find_changes(tmp_path / "out")
     outcome = compare(
         plan, tmp_path / "out", workers=2, show=lambda statuses: seen.append([*statuses])
     )
+    assert find_changes(tmp_path / "out").items() > done.items()  # what was done was left alone
     found = outcome.comparison
     assert found is not None
     assert outcome.failed == ()
@@ -61,20 +69,26 @@ def test_from_plan_to_report(plan: ComparisonPlan, tmp_path: Path) -> None:
     for name in ("comparison.json", "report.html", "report.md"):
         assert (tmp_path / "out" / name).stat().st_size > 200
 
+    skip_page(monkeypatch)
     kept = (tmp_path / "out" / "comparison.json").read_text()
     assert load_comparison(tmp_path / "out" / "comparison.json") == found
     again = rewrite_report(tmp_path / "out")
     assert again["rows"] == found["rows"]
     (tmp_path / "out" / "comparison.json").write_text(kept)
 
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("out/*/metrics.jsonl")}
     encodings = ("rope", "alibi", "nope")
     wider = dataclasses.replace(plan, encodings=encodings, seeds=1, thirds=False)
+    train_planned_runs(wider, tmp_path / "out")
+    done = find_changes(tmp_path / "out")
     outcome = compare(wider, tmp_path / "out", workers=1, speed=False)
     assert outcome.comparison is not None
     assert len(outcome.comparison["rows"]) == 4
-    after = {path: path.stat().st_mtime_ns for path in before}
-    assert after == before  # what was done was left alone
+    assert find_changes(tmp_path / "out") == done
+
+
+def find_changes(folder: Path) -> dict[Path, int]:
+    """When the metrics of each run were last written."""
+    return {path: path.stat().st_mtime_ns for path in folder.glob("*/metrics.jsonl")}
 
 
 def _check_curves(folder: Path, rows: list[dict[str, Any]]) -> None:
@@ -130,9 +144,9 @@ def longer(small: RunConfig) -> ComparisonPlan:
 def uninterrupted(
     longer: ComparisonPlan, tmp_path_factory: pytest.TempPathFactory
 ) -> list[dict[str, Any]]:
-    found = compare(longer, tmp_path_factory.mktemp("whole"), workers=2, speed=False).comparison
-    assert found is not None
-    rows: list[dict[str, Any]] = found["rows"]
+    folder = tmp_path_factory.mktemp("whole")
+    train_planned_runs(longer, folder)
+    rows: list[dict[str, Any]] = build_comparison(find_runs(folder))["rows"]
     return rows
 
 
@@ -143,7 +157,9 @@ def test_interrupted_and_on(
     uninterrupted: list[dict[str, Any]],
     tmp_path: Path,
     how: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    skip_page(monkeypatch)
     job = {"folder": str(tmp_path / "out"), "config": longer.base.to_dict()}
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED],
@@ -188,21 +204,25 @@ def _wait_until_free(runs: list[Run]) -> None:
 
 
 @pytest.mark.slow
-def test_a_failing_run_does_not_stop_the_others(small: RunConfig, tmp_path: Path) -> None:
+def test_a_failing_run_does_not_stop_the_others(
+    small: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_page(monkeypatch)
     (tmp_path / "out" / "alibi-seed0").mkdir(parents=True)
     (tmp_path / "out" / "alibi-seed0" / "letter.txt").write_text("mine")
+    base = dataclasses.replace(small, training=dataclasses.replace(small.training, steps=5))
+    train_planned_runs(
+        ComparisonPlan(encodings=("rope",), base=base, thirds=False), tmp_path / "out"
+    )
     plan = ComparisonPlan(encodings=("alibi", "rope"), base=small, thirds=False)
-    outcome = compare(plan, tmp_path / "out", speed=False)
+    # What is done is trained anew for another config, if asked.
+    outcome = compare(plan, tmp_path / "out", force=True, speed=False)
+    assert len(Run(tmp_path / "out" / "rope-seed0").read_metrics()) == 8
     assert [status.name for status in outcome.failed] == ["alibi-seed0"]
     assert "is neither empty nor the folder of a run" in outcome.failed[0].reason
     assert outcome.comparison is not None
     assert [row["name"] for row in outcome.comparison["rows"]] == ["rope"]
     assert outcome.comparison["unfinished"][0]["name"] == "alibi-seed0"
-    # What is done is trained anew for another config, if asked.
-    base = dataclasses.replace(small, training=dataclasses.replace(small.training, steps=5))
-    plan = ComparisonPlan(encodings=("rope",), base=base, thirds=False)
-    assert compare(plan, tmp_path / "out", force=True, speed=False).failed == ()
-    assert len(Run(tmp_path / "out" / "rope-seed0").read_metrics()) == 5
 
 
 @pytest.mark.slow

@@ -26,6 +26,8 @@ from whorl.lab.compare.speed import (
 from whorl.lab.compare.tables import render_markdown
 from whorl.lab.environment import describe_environment
 
+from .planned import skip_page, train_planned_runs
+
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
 
@@ -127,8 +129,9 @@ def test_a_changed_file_is_measured_anew_or_refused(
 
 
 def test_a_report_shows_the_speeds_that_are_there(
-    small: RunConfig, tmp_path: Path, asked: list[list[str]]
+    small: RunConfig, tmp_path: Path, asked: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    skip_page(monkeypatch)
     three = list_runs(small, "rope", "alibi", "nope")
     for job in three:
         train(job.config, tmp_path / job.name)
@@ -169,15 +172,19 @@ def test_a_process_that_fails_is_said(small: RunConfig, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_measured_when_all_runs_are_done(small: RunConfig, tmp_path: Path) -> None:
+def test_it_is_measured_when_all_runs_are_done(
+    small: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[list[RunStatus]] = []
     plan = ComparisonPlan(encodings=("rope", "alibi"), scalings=("yarn",), base=small, thirds=False)
-    blank = compare(plan, tmp_path, workers=2, speed=False).comparison
+    train_planned_runs(plan, tmp_path)
+    blank = compare(plan, tmp_path, speed=False).comparison
     assert blank is not None
     assert blank["speed"] is None
     assert [row["tokens_per_second"] for row in blank["rows"]] == [None] * 3
     assert "tokens/s" not in (tmp_path / "report.md").read_text().split("Training speed was not")[0]
     assert ">tokens/s<" not in (tmp_path / "report.html").read_text()
+    skip_page(monkeypatch)
     (tmp_path / ".report.html.part").write_text("half")
     (tmp_path / ".speed.json.part").write_text("half")
     (tmp_path / ".mine.part").write_text("mine")
