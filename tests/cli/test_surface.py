@@ -112,6 +112,7 @@ SURFACE = {
         "--length",
         "--list",
         "--out",
+        "--run",
         "--set",
         "--theme",
         "name",
