@@ -145,6 +145,7 @@ SURFACE = {
         "--length",
         "--list",
         "--out",
+        "--run",
         "--set",
         "--theme",
         "name",

@@ -40,6 +40,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "entropy": {"encodings": "nope,alibi", "length": 128},
     "properties": {"encodings": "nope,rope"},
 }
+#: Charts of a trained model, which are drawn in other tests.
+OF_RUNS = {"attention", "trained-frequencies", "gradient-norms"}
 
 
 def drawn(name: str, tmp_path: Path) -> tuple[dict[str, Any], str]:
@@ -60,7 +62,7 @@ def rows_of(spec: Any) -> int:
     return own + sum(rows_of(v) for k, v in spec.items() if k != "values")
 
 
-@pytest.mark.parametrize("name", [n for n in catalogue.CHARTS if n != "attention"])
+@pytest.mark.parametrize("name", [n for n in catalogue.CHARTS if n not in OF_RUNS])
 def test_a_chart_has_a_title_numbers_and_axes(name: str, tmp_path: Path) -> None:
     spec, words = drawn(name, tmp_path)
     title = spec["title"]
@@ -74,7 +76,7 @@ def test_a_chart_has_a_title_numbers_and_axes(name: str, tmp_path: Path) -> None
 
 
 def test_all_charts_are_tested() -> None:
-    assert set(SMALL) == set(catalogue.CHARTS) - {"attention"}
+    assert set(SMALL) == set(catalogue.CHARTS) - OF_RUNS
 
 
 def test_names_and_summaries_fit_a_line() -> None:
@@ -233,6 +235,12 @@ def test_charts_of_a_config(tmp_path: Path) -> None:
         ("attention", {}, r"shows a trained model: set run=FOLDER of whorl train, or model=FOLDER"),
         ("attention", {"run": "a", "model": "b"}, r"but not both\."),
         ("attention", {"model": "nowhere"}, r"model: 'nowhere' must be a folder with config\.json"),
+        ("gradient-norms", {}, r"chart 'gradient-norms' shows a training: set run=FOLDER of whorl"),
+        (
+            "trained-frequencies",
+            {"run": "nowhere"},
+            r"'nowhere' is not the folder of a run: it has no config\.toml",
+        ),
         (
             "attention",
             {"run": "nowhere"},

@@ -31,6 +31,7 @@ Dim = typer.Option("--dim", help="Width of a head.")
 Length = make_length_option("Tokens, or the farthest distance.", "--length")
 Encoding = typer.Option("--encoding", metavar="NAME", help="Such as alibi or rope+alibi.")
 Config = typer.Option("--config", metavar="FILE", help="A model's config, or a preset's name.")
+RunFolder = typer.Option("--run", metavar="FOLDER", help="A run of whorl train or compare.")
 Set = typer.Option("--set", metavar="KEY=VALUE", help="Any option of the chart; repeat it.")
 
 
@@ -44,6 +45,7 @@ def plot(
     length: Annotated[int | None, Length] = None,
     encoding: Annotated[str | None, Encoding] = None,
     config: Annotated[str | None, Config] = None,
+    run: Annotated[str | None, RunFolder] = None,
     given: Annotated[list[str] | None, Set] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -55,7 +57,7 @@ def plot(
         _list(name, as_json)
         return
     options: dict[str, Any] = {"dim": dim, "base": base, "length": length, "encoding": encoding}
-    options["config"] = config
+    options |= {"config": config, "run": run}
     options = {key: value for key, value in options.items() if value is not None}
     options |= dict(_parse_pair(text) for text in given or ())
     whorl.plots.catalogue.entry(name)

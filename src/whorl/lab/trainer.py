@@ -23,6 +23,7 @@ from .checkpoint import CheckpointInfo
 from .config import RunConfig, StartConfig
 from .data import DataSource, open_data_source
 from .evaluate import add_scaling, evaluate
+from .history import list_trained_frequencies
 from .integrity import add_checksum, compute_checksum
 from .model import LanguageModel
 from .optimization import (
@@ -153,6 +154,7 @@ def _train(
         return start
     reached, saved = start, None
     tokens = training.batch * training.length
+    starting = list_trained_frequencies(model)
     parts, chained = group_by_part(model), start.metrics
     validated = set(list_validation_steps(training.steps))
     last_saved = began = time.monotonic()
@@ -160,8 +162,12 @@ def _train(
     with run.open_metrics(start.step) as metrics:
         for step in range(start.step + 1, training.steps + 1):
             line = take_step(model, optimizer, source, training, step, parts)
+            if step == 1 and starting:
+                line["starting_frequencies"] = starting
             if step in validated:
                 line["validation_loss"] = compute_validation_loss(model, source)
+                if starting:
+                    line["frequencies"] = list_trained_frequencies(model)
             now = time.monotonic()
             seconds = start.seconds + now - began
             speed = (step - start.step) * tokens / (now - began)

@@ -1,6 +1,6 @@
 """The numbers of each chart: its options are arguments here, and ``whorl.analysis`` does the rest.
 
-Three charts can use the lab or the benchmarks; these are imported only then.
+Five charts can use the lab or the benchmarks; these are imported only then.
 """
 
 import inspect
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from whorl import analysis
+from whorl._support.words import quote
 from whorl.analysis.precision import POSITIONS
 from whorl.analysis.record import Record
 from whorl.analysis.sizes import make_for_sizes
@@ -263,6 +264,25 @@ def compute_attention(run: str = "", model: str = "", length: int = 0, text: str
 
     name, layers = compute_attention(run, length=length or None)
     return analysis.attended([layer.weights for layer in layers], name=name)
+
+
+def compute_trained_frequencies(run: str = "") -> Record:
+    _require_run(run, "trained-frequencies")
+    from whorl.lab.history import read_frequencies
+
+    return read_frequencies(run)
+
+
+def compute_gradient_norms(run: str = "") -> Record:
+    _require_run(run, "gradient-norms")
+    from whorl.lab.history import read_gradient_norms
+
+    return read_gradient_norms(run)
+
+
+def _require_run(run: str, name: str) -> None:
+    if not run:
+        raise ValueError(f"chart {quote(name)} shows a training: set run=FOLDER of whorl train.")
 
 
 def compute_properties(encodings: tuple[str, ...] = ()) -> Record:
