@@ -198,7 +198,7 @@ def test_a_full_disk_leaves_nothing(
         if path.name == broken:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(sys.modules["whorl.lab.export"], "write_file_atomically", write)
+    monkeypatch.setattr(sys.modules["whorl.lab.files"], "write_file_atomically", write)
     message = r"'.*out' cannot be written: No space left on device; nothing was left there"
     with pytest.raises(OSError, match=message):
         export(built(), tmp_path / "out", length=64)
@@ -211,7 +211,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         if path.name == "model.safetensors":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["whorl.lab.export"], "write_file_atomically", write)
+    monkeypatch.setattr(sys.modules["whorl.lab.files"], "write_file_atomically", write)
     with pytest.raises(KeyboardInterrupt):
         export(built(), tmp_path / "out", length=64)
     assert list(tmp_path.iterdir()) == []
