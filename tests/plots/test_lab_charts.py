@@ -5,6 +5,7 @@ import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -289,3 +290,15 @@ def test_the_ceiling_keeps_three_quarters(values: list[float]) -> None:
 
 def test_no_values_have_no_ceiling() -> None:
     assert choose_axis_end([]) is None
+
+
+def test_long_names_above_panels_are_whole() -> None:
+    """Rows of one encoding may differ in the last option only."""
+    document = comparison(12)
+    names = [f"rope(scaling=yarn(factor={n},original_context=128))" for n in (4, 8)]
+    for row, name in zip(document["rows"], names, strict=False):
+        row["name"] = row["encoding"] = row["trained_as"] = name
+    picture = ElementTree.fromstring(plots.svg(plots.lab_lengths(document)))
+    text = "".join(each.text for each in picture.iter() if each.text)
+    assert all(name in text for name in names)
+    assert "\u2026" not in text

@@ -31,6 +31,7 @@ __all__ = [
 
 GREY = "#8B929B"
 _LABEL_HEIGHT = 15
+_LABEL_LETTERS = 23  # in a line above a panel
 #: A whole page, one of two columns beside each other, or the screen of a phone.
 ChartWidth = Literal["page", "column", "phone"]
 _PIXELS: dict[ChartWidth, int] = {"page": 540, "column": 330, "phone": 170}
@@ -208,9 +209,10 @@ def _draw_panels(series: Sequence[Series], axes: Axes) -> Any:
     sign = -1 if axes.accuracy else 1
     ordered = sorted(series, key=lambda line: (-line.points[-1].x, sign * line.points[-1].y))
     heads = {
-        line.name: _label_line(line, end, f" {axes.format_value(line.points[-1].y)}")
+        line.name: _wrap_label(_label_line(line, end, f" {axes.format_value(line.points[-1].y)}"))
         for line in ordered
     }
+    wrapped = any("\n" in head for head in heads.values())
     rows = _list_rows(series)
     first = axes.mark[0] if axes.mark else axes.ticks[0]  # few ticks: at the mark, and at the end
     ticks = tuple(dict.fromkeys((first, axes.ticks[-1])))
@@ -235,7 +237,11 @@ def _draw_panels(series: Sequence[Series], axes: Axes) -> Any:
         .properties(width=132, height=84)
         .facet(
             alt.Facet("head:N", title=None, sort=list(heads.values())).header(
-                labelAnchor="start", labelFontSize=11, labelPadding=4, labelLimit=150
+                labelAnchor="start",
+                labelFontSize=11,
+                labelPadding=4,
+                labelLimit=150,
+                **({"labelExpr": "split(datum.label, '\\n')"} if wrapped else {}),
             ),
             columns=_PANELS[axes.width],
             spacing={"row": 14, "column": 16},
@@ -294,6 +300,13 @@ def _label_line(line: Series, end: float, value: str) -> str:
     """Name and value of a line; if it ends early, because it diverged, also where."""
     last = line.points[-1].x
     return f"{line.name}{value}" + (f" (to {last:g})" if last < end else "")
+
+
+def _wrap_label(label: str) -> str:
+    """A label on lines that fit above a panel; a name with options may be long."""
+    if len(label) <= _LABEL_LETTERS + 4:  # spaces and digits are narrow
+        return label
+    return "\n".join(textwrap.wrap(label, _LABEL_LETTERS, break_on_hyphens=False))
 
 
 def move_apart(positions: Sequence[float], step: float, low: float) -> list[float]:

@@ -184,7 +184,7 @@ def _draw_near_and_far(
     margin = 0.06 * (high - low)
     before = 0.16 * (high - low) if any(dot["side"] == "left" for dot in dots) else margin
     y = alt.Y("name:N", title=None, sort=[row["name"] for row in rows]).axis(
-        grid=True, labelLimit=150
+        grid=True, labelLimit=320
     )
     scale = alt.Scale(domain=[low - before, high + margin], nice=False, zero=False)
     form, ticks = (".0%", [0, 0.5, 1]) if accuracy else (".3~g", alt.Undefined)
