@@ -86,9 +86,11 @@ def experiment_differences(result: Mapping[str, Any], *, width: ChartWidth = "pa
     alt = import_altair()
     labels = {one["id"]: one["label"] for one in result["measures"]}
     smoke = result["budget"] == "smoke"
+    compared = sorted({one["against"] for one in result["contrasts"]})
+    alone = len(compared) == 1
     rows = [
         {
-            "name": f"{one['row']} - {one['against']}",
+            "name": one["row"] if alone else f"{one['row']} - {one['against']}",
             "measure": labels[one["measure"]],
             "mean": one["mean"],
             "low": one["mean"] if (low := get_finite(one["low"])) is None else low - one["noise"],
@@ -125,7 +127,8 @@ def experiment_differences(result: Mapping[str, Any], *, width: ChartWidth = "pa
     ).resolve_scale(x="independent")
     seeds = result["settings"]["seeds"]
     over = f"95 % interval over {seeds} seeds" if seeds > 2 else "interval with that of other seeds"
-    return add_title(chart, "Differences between rows", over)
+    title = f"Differences from {compared[0]}" if alone else "Differences between rows"
+    return add_title(chart, title, over)
 
 
 def _collect_lines(result: Mapping[str, Any], key: str) -> list[Series]:

@@ -54,6 +54,7 @@ def build_result(
         and known[row].get_values(measure)
         and known[against].get_values(measure)
     ]
+    lengths = _label_lengths(configs, unit, plan.seeds)
     tables = experiment.list_tables(rows, folder) if experiment.list_tables and rows else []
     return {
         "format": FORMAT,
@@ -63,7 +64,7 @@ def build_result(
         "sentence": write_sentence(plan, contrasts, describe_basis(plan, settings)),
         "settings": settings,
         "measures": [{**dataclasses.asdict(x), "quantity": x.quantity} for x in measures],
-        "quantities": _describe_labels({**_label_lengths(configs, unit), **experiment.quantities}),
+        "quantities": _describe_labels({**lengths, **experiment.quantities}),
         "curves": _describe_labels({**_label_training(configs, unit), **experiment.curves}),
         "judged": list(plan.judged),
         "reference": plan.reference,
@@ -171,7 +172,7 @@ def _label_losses(configs: Sequence[RunConfig], unit: str) -> list[MeasureLabel]
     return [*losses, *shares] if text else [*shares, *losses]
 
 
-def _label_lengths(configs: Sequence[RunConfig], unit: str) -> dict[str, CurveLabels]:
+def _label_lengths(configs: Sequence[RunConfig], unit: str, seeds: int) -> dict[str, CurveLabels]:
     """The chart of losses by length, if there are several lengths."""
     if not configs or len(configs[0].lengths) < 2:
         return {}
@@ -180,6 +181,7 @@ def _label_lengths(configs: Sequence[RunConfig], unit: str) -> dict[str, CurveLa
         "Loss by evaluation length",
         f"evaluation length ({unit}, log scale)",
         _name_loss(unit),
+        "mean over seeds, bands: its 95 % interval" if seeds > 1 else "one seed",
         log=True,
         mark=(trained, f"trained at {trained}"),
     )

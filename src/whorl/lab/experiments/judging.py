@@ -105,7 +105,7 @@ def judge_contrast(
     else:
         settled = has_settled(side, value, third, 0.0, noise)
     if not settled:
-        text = f"with a third of the steps it was {third:+.3f}, so that more steps may change it"
+        text = "more steps may change it"
         return replace(found, outcome="not yet", reason=text)
     return found
 

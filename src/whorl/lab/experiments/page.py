@@ -17,6 +17,9 @@ from .tables import ReportTable, list_tables
 
 __all__ = ["render_page"]
 
+# Style of cells with sentences, which are broken into lines.
+_WRAPPED = ' style="white-space:normal;text-align:left;min-width:9rem"'
+
 # Settings that the page shows, with the words for them.
 _SETTINGS = {
     "task": "task",
@@ -83,7 +86,7 @@ def _render_table(table: ReportTable) -> str:
         cells = [
             f"<td><b>{escape_text(text)}</b></td>"
             if (n, m) in table.bold
-            else f"<td>{escape_text(text)}</td>"
+            else f"<td{_WRAPPED if table.heads[m] == 'why' else ''}>{escape_text(text)}</td>"
             for m, text in enumerate(row)
         ]
         first = f'<th scope="row">{escape_text(row[0])}</th>'
