@@ -138,6 +138,16 @@ SURFACE = {
         "--trained",
         "config",
     ],
+    "stream": [
+        "--chart",
+        "--json",
+        "--length",
+        "--sinks",
+        "--streams",
+        "--text",
+        "--window",
+        "run",
+    ],
     "train": [
         "--attention",
         "--batch",

@@ -17,6 +17,8 @@ from whorl.plots._draw import list_colors
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
 
+#: Charts of a trained model, which tests of the lab and of the commands draw.
+TRAINED = {"attention", "stream"}
 #: Options that make each chart small and quick.
 SMALL: dict[str, dict[str, Any]] = {
     "frequencies": {"dim": 8},
@@ -58,7 +60,7 @@ def rows_of(spec: Any) -> int:
     return own + sum(rows_of(v) for k, v in spec.items() if k != "values")
 
 
-@pytest.mark.parametrize("name", [n for n in catalogue.CHARTS if n != "attention"])
+@pytest.mark.parametrize("name", [n for n in catalogue.CHARTS if n not in TRAINED])
 def test_a_chart_has_a_title_numbers_and_axes(name: str, tmp_path: Path) -> None:
     spec, words = drawn(name, tmp_path)
     title = spec["title"]
@@ -72,7 +74,7 @@ def test_a_chart_has_a_title_numbers_and_axes(name: str, tmp_path: Path) -> None
 
 
 def test_all_charts_are_tested() -> None:
-    assert set(SMALL) == set(catalogue.CHARTS) - {"attention"}
+    assert set(SMALL) == set(catalogue.CHARTS) - TRAINED
 
 
 def test_names_and_summaries_fit_a_line() -> None:

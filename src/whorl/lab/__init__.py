@@ -1,6 +1,7 @@
 """The lab: train small models that differ only in their encoding, and compare them.
 
-Its commands are ``whorl train`` and ``whorl compare``. It needs ``pip install whorl[lab]``.
+Its commands are ``whorl train``, ``compare``, ``generate`` and ``stream``. It needs
+``pip install whorl[lab]``.
 """
 
 from whorl._support.threads import use_threads
@@ -10,6 +11,7 @@ from .export import check_export, export, export_run
 from .model import Model
 from .rates import choose_learning_rates
 from .runs import Run, collect_results
+from .stream_runs import stream_run
 from .trainer import Interrupted, TrainingProgress, train
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "collect_results",
     "export",
     "export_run",
+    "stream_run",
     "train",
     "use_threads",
 ]

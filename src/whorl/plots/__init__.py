@@ -1,7 +1,7 @@
 """Charts in one style, and files of them in four formats.
 
     catalogue     every chart of the analysis by name, as ``whorl plot`` lists them
-    frequencies, decay, precision, scalings, maps, encodings   draw those charts
+    frequencies, decay, precision, scalings, maps, encodings, streams   draw those charts
     bench, lab, inspection   draw the results of those packages
     theme         colours and sizes, light and dark
 

@@ -1,6 +1,6 @@
 """The numbers of each chart: its options are arguments here, and ``whorl.analysis`` does the rest.
 
-Three charts can use the lab or the benchmarks; these are imported only then.
+Four charts can use the lab or the benchmarks; these are imported only then.
 """
 
 import inspect
@@ -244,6 +244,17 @@ def compute_attention(run: str = "", model: str = "", length: int = 0, text: str
 
     name, layers = compute_attention(run, length=length or None)
     return analysis.attended([layer.weights for layer in layers], name=name)
+
+
+def compute_stream(run: str = "") -> Record:
+    if not run:
+        raise ValueError(
+            "chart 'stream' shows losses of a trained model: set run=FOLDER, after whorl stream"
+            " FOLDER has measured them."
+        )
+    from whorl.lab.stream_runs import read_stream
+
+    return read_stream(run)
 
 
 def compute_properties(encodings: tuple[str, ...] = ()) -> Record:
