@@ -26,7 +26,7 @@ def test_the_table_and_the_chart(whorl: Whorl, run: Path, tmp_path: Path) -> Non
     heads, _, *rows = done.out.splitlines()
     assert heads.split("  ")[0] == "cache"
     assert "loss to 32" in heads
-    assert "loss to 96" in heads
+    assert "32 to 96" in heads
     assert [row.split()[0] for row in rows[:4]] == ["dense", "window", "sinks", "recomputed"]
     assert "4 sinks + 28 latest" in rows[2]
     assert "RoPE(16), trained on 32 bytes" in done.out

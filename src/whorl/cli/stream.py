@@ -77,7 +77,7 @@ def _render(found: StreamLoss) -> list[Table | Text | str]:
     table.add_column("cache")
     table.add_column("keys")
     table.add_column(f"loss to {found.beyond}", justify="right")
-    table.add_column(f"loss to {found.length}", justify="right")
+    table.add_column(f"{found.beyond} to {found.length}", justify="right")
     table.add_column("less recomputed", justify="right")
     for policy in found.policies:
         apart = "" if policy.difference is None else _format_interval(policy.difference)
