@@ -162,6 +162,16 @@ SURFACE = {
         "--trained",
         "config",
     ],
+    "stream": [
+        "--chart",
+        "--json",
+        "--length",
+        "--sinks",
+        "--streams",
+        "--text",
+        "--window",
+        "run",
+    ],
     "train": [
         "--architecture",
         "--attention",

@@ -179,7 +179,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
             "attention": "linear",
         },
         {"cache": "dense"},
-        r"cache must be None or 'recomputed' with linear attention and DynamicNTK.*; got 'dense'",
+        r"cache must be None or 'recomputed' with linear attention and RoPE.*; got 'dense'",
     ),
     ({}, {"cache": "dens"}, r"cache: 'dens' is unknown; did you mean 'dense'\? Known: dense, win"),
     ({}, {"cache": "dense", "window": 8}, r"window must be None with the cache 'dense'.*; got 8"),

@@ -43,7 +43,7 @@ def test_a_layer_attends_as_multihead_attention_does(encoding: str, qk_norm: Any
     x = torch.randn(2, 9, 32, generator=torch.Generator().manual_seed(2)).double()
     axes = model.encoding.position_axes
     positions = None if axes == 1 else torch.arange(9).expand(axes, -1)
-    found = block.out(block._attend(x, model.encoding, positions, None))
+    found = block.out(block._attend(x, model.encoding, positions, None, None))
     torch.testing.assert_close(found, layer(x, positions=positions), rtol=1e-10, atol=1e-10)
 
 

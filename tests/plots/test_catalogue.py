@@ -41,7 +41,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "properties": {"encodings": "nope,rope"},
 }
 #: Charts of a trained model, which are drawn in other tests.
-OF_RUNS = {"attention", "trained-frequencies", "gradient-norms"}
+OF_RUNS = {"attention", "stream", "trained-frequencies", "gradient-norms"}
 
 
 def drawn(name: str, tmp_path: Path) -> tuple[dict[str, Any], str]:

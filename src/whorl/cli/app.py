@@ -23,6 +23,7 @@ from .info import info
 from .inspect import inspect
 from .plot import plot
 from .properties import properties
+from .stream import stream
 from .train import train
 
 __all__ = ["app"]
@@ -71,6 +72,7 @@ _PANELS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
         (experiment, "whorl experiment base --budget quick"),
         (train, "whorl train --encoding rope --steps 1000 --export model"),
         (generate, 'whorl generate runs/rope --prompt "def read(" --length 300'),
+        (stream, "whorl stream runs/rope --length 10x --chart stream.png"),
         (properties, "whorl properties --encodings rope,alibi,learned"),
     ),
     "How does it work?": (

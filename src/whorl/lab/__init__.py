@@ -1,6 +1,7 @@
 """The lab: train small models that differ only in their encoding, and compare them.
 
-Its commands are ``whorl train`` and ``whorl compare``. It needs ``pip install whorl[lab]``.
+Its commands are ``whorl train``, ``compare``, ``generate`` and ``stream``. It needs
+``pip install whorl[lab]``.
 """
 
 from whorl._support.threads import use_threads
@@ -21,6 +22,7 @@ from .roformer import RoFormer, RoFormerClassifier, RoFormerConfig, RoFormerMask
 from .roformer_weights import LoadedRoFormer, load_roformer, save_roformer
 from .runs import Run, collect_results
 from .start import StartWeights, describe_start, read_start
+from .stream_runs import stream_run
 from .trainer import Interrupted, TrainingProgress, train
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "load_roformer",
     "read_start",
     "save_roformer",
+    "stream_run",
     "train",
     "use_threads",
 ]

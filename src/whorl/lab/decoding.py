@@ -25,22 +25,25 @@ from whorl.attention.linear.attention import LinearState
 from whorl.encodings import Encoding, Learned
 from whorl.encodings.rotary.rotary import Rotary
 
+from .checkpoint import CheckpointInfo
 from .model import Model
 from .runs import Run
 
 __all__ = [
+    "CHUNK",
     "CacheKind",
     "CachePolicy",
     "DecodingState",
     "LayerMemory",
     "check_policy",
+    "follows_length",
     "load_decoder",
 ]
 
 CacheKind = Literal["dense", "window", "sinks", "recomputed"]
 _KINDS = get_args(CacheKind)
-# Tokens that are read in one call, of each row.
-_CHUNK = 128
+#: Tokens that are read in one call, of each row.
+CHUNK = 128
 _NOT_AN_ENCODER = (
     "the model must be a decoder, because an encoder reads all tokens of a text at once and"
     " predicts hidden ones, not the next; got kind 'encoder'."
@@ -141,17 +144,18 @@ class DecodingState:
         first, self.length = self.length, self.length + count
         return first
 
-    def split(self, tokens: Tensor) -> Iterator[Tensor]:
-        """The next tokens [B, T] in parts, each to be read in one call.
+    def split(self, tokens: Tensor, most: int = CHUNK) -> Iterator[Tensor]:
+        """The next tokens [B, T] in parts of at most ``most``, each to be read in one call.
 
-        The result is that of reading them one by one. With sinks that follow the window, only
-        tokens before the first that is dropped can be read together.
+        The result is that of reading them one by one, unless frequencies follow the length. With
+        sinks that follow the window, only tokens before the first that is dropped can be read
+        together.
         """
-        done, chunk = 0, _CHUNK
+        done, chunk = 0, most
         while done < tokens.shape[1]:
             if self.policy.kind == "sinks":
                 free = (self.policy.window or 0) - self.length
-                chunk = max(1, min(_CHUNK, free))
+                chunk = max(1, min(most, free))
             part = tokens[:, done : done + chunk]
             done += part.shape[1]
             yield part
@@ -221,12 +225,12 @@ def _build_cache(encoding: Encoding, policy: CachePolicy) -> whorl.KVCache:
     return whorl.KVCache(encoding, window=latest, sinks=policy.sinks, placement="in_cache")
 
 
-def load_decoder(run: Run) -> Model:
-    """The model of a run, which must be a decoder."""
-    model = run.load_model()
+def load_decoder(run: Run) -> tuple[Model, CheckpointInfo]:
+    """The model of a run, which must be a decoder, and what its checkpoint says."""
+    model, info = run.load_checkpoint()
     if not isinstance(model, Model):  # a RoFormer
         raise ValueError(_NOT_AN_ENCODER)
-    return model
+    return model, info
 
 
 def check_policy(model: Model, policy: CachePolicy | None, length: int | None = None) -> None:
@@ -251,14 +255,19 @@ def check_policy(model: Model, policy: CachePolicy | None, length: int | None = 
             f"cache must be 'dense' or 'recomputed' with linear attention, because it remembers"
             f" sums over all keys, of which none can be dropped; got {quote(kind)}."
         )
-    rotation = encoding.rotating_part
-    scaling = rotation.config.scaling if isinstance(rotation, Rotary) else None
-    if scaling is not None and scaling.follows_length:
+    if follows_length(encoding):
         raise ValueError(
-            f"cache must be None or 'recomputed' with linear attention and {quote(scaling)}, whose"
+            f"cache must be None or 'recomputed' with linear attention and {quote(encoding)}, whose"
             " frequencies change with the length, because keys in sums cannot be rotated again;"
             f" got {quote(kind)}."
         )
+
+
+def follows_length(encoding: Encoding) -> bool:
+    """Whether the frequencies of the rotation change with the length of the text."""
+    rotation = encoding.rotating_part
+    scaling = rotation.config.scaling if isinstance(rotation, Rotary) else None
+    return scaling is not None and bool(scaling.follows_length)
 
 
 def _check_table(encoding: Encoding, kind: str | None, length: int | None) -> None:

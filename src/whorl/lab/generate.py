@@ -49,7 +49,7 @@ def continue_text(
             f"{str(folder)!r} was trained on the task {quote(config.data.task)}, whose rows are no"
             " text; choose a run that was trained on text."
         )
-    codec, model = TextCodec(config.data), load_decoder(run)
+    codec, (model, _) = TextCodec(config.data), load_decoder(run)
     tokens = torch.tensor([codec.encode(prompt)], dtype=torch.int64)
     if cache not in (None, "dense") and window is None:
         window = config.training.length

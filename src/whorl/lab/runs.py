@@ -7,6 +7,7 @@ checkpoint.safetensors   weights and optimizer after some step
 start.json               which weights were kept, dropped and new, if the run started from others
 evaluation.json          results by length, after the training; those with the scaling NAME are in
                          evaluation-NAME.json
+stream.json              losses along long texts, if ``whorl stream`` measured them
 
 All files have checksums (``integrity``). If one was changed, the run is refused with its name.
 """
@@ -45,7 +46,7 @@ __all__ = ["Run", "collect_results"]
 
 _RUN_FILES = re.compile(
     r"config\.toml|environment\.json|metrics\.jsonl|checkpoint\.safetensors|start\.json"
-    r"|evaluation.*\.json"
+    r"|evaluation.*\.json|stream\.json"
 )
 
 
@@ -75,6 +76,10 @@ class Run:
     @property
     def start_path(self) -> Path:
         return self.folder / "start.json"
+
+    @property
+    def stream_path(self) -> Path:
+        return self.folder / "stream.json"
 
     def evaluation_path(self, scaling: str | None = None) -> Path:
         return self.folder / ("evaluation.json" if not scaling else f"evaluation-{scaling}.json")
@@ -253,6 +258,8 @@ class Run:
                 raise ValueError(f"{path.name} belongs to another scaling: {found['scaling']}")
             if found["checkpoint"] != info.checksum:
                 raise ValueError(f"{path.name} belongs to other weights than the checkpoint")
+        if self.stream_path.exists():
+            read_checked(self.stream_path)
         self._saved = saved
 
     def _check_start(self) -> None:
@@ -281,13 +288,17 @@ class Run:
 
     def load_model(self) -> LanguageModel:
         """The model of the last checkpoint, after ``verify``."""
+        return self.load_checkpoint()[0]
+
+    def load_checkpoint(self) -> tuple[LanguageModel, CheckpointInfo]:
+        """The model of the last checkpoint, and what the checkpoint says, after ``verify``."""
         saved, config = self.verify(), self.load_config()
         if saved is None:
             raise ValueError(f"{str(self.folder)!r} has no checkpoint yet; train it first.")
         vocab = count_vocab(config.model, saved.weights)
         model = build_model(config.model, vocab=vocab, longest=config.longest)
         saved.load_weights(model)
-        return model
+        return model, saved.info
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, up to one that a crash cut off."""
@@ -335,6 +346,19 @@ class Run:
         """Write results, with the checksum of the checkpoint that they belong to."""
         path = self.evaluation_path(found["scaling"])
         write_checked(path, {**found, "checkpoint": info.checksum})
+
+    def read_stream(self) -> dict[str, Any] | None:
+        """Losses along a stream; None if there are none, or only those of other weights."""
+        if not self.stream_path.exists():
+            return None
+        found, saved = read_checked(self.stream_path), self.verify()
+        if saved is None or found.pop("checkpoint") != saved.info.checksum:
+            return None
+        return {key: one for key, one in found.items() if key != "checksum"}
+
+    def write_stream(self, found: Mapping[str, Any], info: CheckpointInfo) -> None:
+        """Write losses along a stream, with the checksum of the checkpoint they belong to."""
+        write_checked(self.stream_path, {**found, "checkpoint": info.checksum})
 
 
 def _describe_differences(old: dict[str, Any], new: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Charts in one style, and files of them in four formats.
 
     catalogue     every chart of the analysis by name, as ``whorl plot`` lists them
-    frequencies, decay, precision, noise, scalings, maps, encodings, training   draw those charts
+    frequencies, decay, precision, noise, scalings, maps, encodings, streams, training   draw them
     bench, experiment, extension, inspection, lab   draw the results of those commands
     theme         colours and sizes, light and dark
 

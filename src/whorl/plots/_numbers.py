@@ -1,6 +1,6 @@
 """The numbers of each chart: its options are arguments here, and ``whorl.analysis`` does the rest.
 
-Five charts can use the lab or the benchmarks; these are imported only then.
+Six charts can use the lab or the benchmarks; these are imported only then.
 """
 
 import inspect
@@ -283,6 +283,17 @@ def compute_gradient_norms(run: str = "") -> Record:
 def _require_run(run: str, name: str) -> None:
     if not run:
         raise ValueError(f"chart {quote(name)} shows a training: set run=FOLDER of whorl train.")
+
+
+def compute_stream(run: str = "") -> Record:
+    if not run:
+        raise ValueError(
+            "chart 'stream' shows losses of a trained model: set run=FOLDER, after whorl stream"
+            " FOLDER has measured them."
+        )
+    from whorl.lab.stream_runs import read_stream
+
+    return read_stream(run)
 
 
 def compute_properties(encodings: tuple[str, ...] = ()) -> Record:

@@ -11,7 +11,7 @@ from whorl._support.words import quote, suggest_name
 from whorl.analysis.record import Record
 from whorl.analysis.sizes import refuse_unused
 
-from . import decay, encodings, frequencies, maps, noise, precision, scalings, training
+from . import decay, encodings, frequencies, maps, noise, precision, scalings, streams, training
 from ._entry import ChartEntry, ChartGroup
 
 __all__ = ["CHARTS", "ChartEntry", "chart", "entry", "format_default", "numbers"]
@@ -96,7 +96,7 @@ def format_default(default: Any) -> str:
     return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
-_MODULES = (frequencies, maps, decay, precision, noise, scalings, encodings, training)
+_MODULES = (frequencies, maps, decay, precision, noise, scalings, encodings, streams, training)
 
 CHARTS: dict[str, ChartEntry] = {
     each.name: each
