@@ -12,6 +12,7 @@ from .config import (
     RunConfig,
     StartConfig,
     TrainingConfig,
+    TrainingStage,
 )
 from .export import check_export, export, export_run
 from .model import Model
@@ -32,6 +33,7 @@ __all__ = [
     "StartWeights",
     "TrainingConfig",
     "TrainingProgress",
+    "TrainingStage",
     "check_export",
     "choose_learning_rates",
     "collect_results",
