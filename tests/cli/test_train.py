@@ -258,8 +258,28 @@ def test_from_says_what_was_kept(whorl: Whorl, finished: Path, tmp_path: Path) -
     assert "model.width must be 32, as in" in refused.err.replace("\n", " ")
 
 
-def test_the_table_has_loss_and_accuracy() -> None:
-    found: dict[str, Any] = {
+def test_stages_in_a_file(whorl: Whorl, asked: dict[str, Any], tmp_path: Path) -> None:
+    stage = "[[training.stages]]\nlength = {}\nbatch = {}\nsteps = {}\n"
+    (file := tmp_path / "c.toml").write_text(stage.format(64, 8, 100) + stage.format(128, 4, 50))
+    assert whorl("train", str(file)).code == 130
+    training = asked["config"].training
+    assert (training.length, training.batch, training.steps) == (128, 4, 150)
+    assert training.warmup == 15
+    done = whorl("train", str(file), "--length", "32")
+    assert done.code == 2
+    assert "training.length must be left out or be 128" in done.err
+
+
+def test_the_table_of_stages() -> None:
+    stages = [{"stage": 1, "length": 64, "batch": 8, "steps": 100, "loss": 2.5, "accuracy": 0.25}]
+    found = make_results() | {"stages": stages}
+    lines = [line.split() for line in render(run_table(found)).splitlines()]
+    assert lines[0] == ["stage", "length", "batch", "steps", "loss", "accuracy"]
+    assert lines[2] == ["1", "64", "8", "100", "2.500", "25.0%"]
+
+
+def make_results() -> dict[str, Any]:
+    return {
         **dict.fromkeys(("parameters", "seconds", "tokens_per_second", "memory_mb"), 1),
         "learning_rate": 0.1,
         "folder": "runs/x",
@@ -275,7 +295,10 @@ def test_the_table_has_loss_and_accuracy() -> None:
             }
         ],
     }
-    lines = [line.split() for line in render(run_table(found)).splitlines()]
+
+
+def test_the_table_has_loss_and_accuracy() -> None:
+    lines = [line.split() for line in render(run_table(make_results())).splitlines()]
     assert lines[0] == ["at", "tokens", "16", "32*"]
     assert lines[2:4] == [["rope", "accuracy", "50.0%", "25.0%"], ["loss", "1.250", "\u2013"]]
 

@@ -138,6 +138,9 @@ def build_config(
         del tables["training"][default]
     if folder is not None and _is_other_task(in_file, options):  # which makes its own tokens
         tables["data"] = {}
+    if isinstance(in_file.get("training"), dict) and in_file["training"].get("stages"):
+        for name in ("length", "batch", "steps"):  # these follow from the stages
+            del tables["training"][name]
     for name, values in in_file.items():
         known = isinstance(values, dict) and name in tables
         tables[name] = {**tables[name], **values} if known else values

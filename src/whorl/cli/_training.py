@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -84,9 +84,23 @@ def run_table(found: Mapping[str, Any]) -> Group:
         f" learning rate {found['learning_rate']:g}."
     )
     parts: list[RenderableType] = [table, "", Text(cost)]
+    if found.get("stages"):
+        parts = [_build_stage_table(found["stages"]), "", *parts]
     if found.get("start"):
         parts.append(Text(f"{whorl.lab.describe_start(found['start'])}."))
     return Group(*parts, Text(f"kept in {found['folder']}"))
+
+
+def _build_stage_table(stages: Sequence[Mapping[str, Any]]) -> Table:
+    """Loss and accuracy on validation text after each stage, at the length of the stage."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for head in ("stage", "length", "batch", "steps", "loss", "accuracy"):
+        table.add_column(head, justify="right")
+    for one in stages:
+        counts = (str(one[name]) for name in ("stage", "length", "batch", "steps"))
+        loss = _format_number(one["loss"], ".3f")
+        table.add_row(*counts, loss, _format_number(one["accuracy"], ".1%"))
+    return table
 
 
 def _format_number(value: float | None, form: str) -> str:

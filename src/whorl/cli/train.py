@@ -83,6 +83,7 @@ def train(
 
     Stop it whenever you like: the same command goes on with the same numbers. To go on from
     trained weights, at another length or with another encoding: --from runs/rope --length 512.
+    To train at several lengths, give CONFIG.toml several stages (docs/lab.md).
     """
     given = config is not None or start is not None
     options = locals() | {"encoding": _read_encoding(encoding, set_ or [], given)}

@@ -14,6 +14,7 @@ from .config import (
     RunConfig,
     StartConfig,
     TrainingConfig,
+    TrainingStage,
 )
 from .export import check_export, export, export_run
 from .model import Model
@@ -42,6 +43,7 @@ __all__ = [
     "StartWeights",
     "TrainingConfig",
     "TrainingProgress",
+    "TrainingStage",
     "build_model",
     "check_export",
     "choose_learning_rates",

@@ -13,6 +13,7 @@ import dataclasses
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -30,6 +31,7 @@ __all__ = [
     "RunConfig",
     "StartConfig",
     "TrainingConfig",
+    "TrainingStage",
 ]
 
 ModelKind = Literal["decoder", "encoder"]
@@ -160,6 +162,28 @@ class DataConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrainingStage:
+    """A number of steps at one length and batch.
+
+    learning_rate: that of the matrices in this stage, instead of ``training.learning_rate``; all
+    other rates change by the same ratio.
+    """
+
+    length: int
+    batch: int
+    steps: int
+    learning_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        check_count("training.stages: length", self.length, least=2)
+        for name in ("batch", "steps"):
+            check_count(f"training.stages: {name}", getattr(self, name))
+        if self.learning_rate is not None:
+            name = "training.stages: learning_rate"
+            check_number(name, self.learning_rate, 0.0, 10.0, open_below=True)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     """Length, batch and steps of a training, and its learning rates.
 
@@ -167,6 +191,10 @@ class TrainingConfig:
     learning_rate: that of these matrices. encoding_learning_rate: that of the parameters of the
     encoding. embedding_learning_rate: that of all others. After ``warmup`` steps the rates fall to
     zero in a line.
+
+    stages: trainings of one model after another, at their own lengths. Then ``steps`` is their sum,
+    ``length`` and ``batch`` are those of the last one, and none of the three may say otherwise. One
+    warm-up and one line of learning rates extend over all of them.
     """
 
     length: int = 128
@@ -181,8 +209,10 @@ class TrainingConfig:
     clip: float = 1.0
     precision: TrainingPrecision = "float32"
     seed: int = 0
+    stages: tuple[TrainingStage, ...] = ()
 
     def __post_init__(self) -> None:
+        self._follow_stages()
         for name in ("length", "batch", "steps"):
             check_count(f"training.{name}", getattr(self, name))
         check_count("training.warmup", self.warmup, least=0)
@@ -195,6 +225,57 @@ class TrainingConfig:
         check_choice("training.precision", self.precision, get_args(TrainingPrecision))
         if self.length < 2:
             raise ValueError("training.length must be at least 2: a token and the one after it.")
+
+    @property
+    def all_stages(self) -> tuple[TrainingStage, ...]:
+        """The stages; of a training without stages, one with all steps."""
+        whole = TrainingStage(length=self.length, batch=self.batch, steps=self.steps)
+        return self.stages or (whole,)
+
+    def find_stage(self, step: int) -> tuple[int, TrainingStage]:
+        """The number of the stage of a step, from 0, and the stage; steps count from 1.
+
+        After the last step, it is the last stage.
+        """
+        stages = self.all_stages
+        ends = accumulate(stage.steps for stage in stages)
+        number = next((n for n, end in enumerate(ends) if step <= end), len(stages) - 1)
+        return number, stages[number]
+
+    def is_stage_end(self, step: int) -> bool:
+        """Whether ``step`` is the last one of a stage; False in a training without stages."""
+        ends = accumulate(stage.steps for stage in self.stages)
+        return step in ends
+
+    def count_tokens(self, steps: int) -> int:
+        """Tokens of the first ``steps`` steps."""
+        total = 0
+        for stage in self.all_stages:
+            total += max(0, min(steps, stage.steps)) * stage.batch * stage.length
+            steps -= stage.steps
+        return total
+
+    def _follow_stages(self) -> None:
+        """Set steps, length and batch by the stages, unless they were given and differ."""
+        if not self.stages:
+            return
+        if not all(isinstance(stage, TrainingStage) for stage in self.stages):
+            raise TypeError(f"training.stages must be stages; got {quote(list(self.stages))}.")
+        last = self.stages[-1]
+        total = sum(stage.steps for stage in self.stages)
+        found = {"length": last.length, "batch": last.batch, "steps": total}
+        for name, value in found.items():
+            given, default = getattr(self, name), type(self).__dataclass_fields__[name].default
+            if given not in (value, default):
+                raise ValueError(_describe_contradiction(name, value, given))
+            object.__setattr__(self, name, value)
+
+
+def _describe_contradiction(name: str, value: int, given: object) -> str:
+    return (
+        f"training.{name} must be left out or be {value}, which follows from training.stages; got"
+        f" {quote(given)}."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,9 +345,9 @@ class RunConfig:
             "text",
         ):
             raise ValueError(
-                "data.masking = 'words' is for an encoder on text; got"
-                f" model.kind = {quote(self.model.kind)} and data.task = {quote(self.data.task)}."
-                " Leave it out, or set model.kind = 'encoder'."
+                "data.masking = 'words' is for an encoder on text; got model.kind ="
+                f" {quote(self.model.kind)} and data.task = {quote(self.data.task)}. Leave it out,"
+                " or set model.kind = 'encoder'."
             )
         lengths = self.lengths
         if lengths[0] < 2 or len(set(lengths)) != len(lengths):
@@ -284,15 +365,18 @@ class RunConfig:
     @property
     def longest(self) -> int:
         """The longest sequence of training and evaluation."""
-        return max(self.training.length, *self.lengths)
+        trained = (stage.length for stage in self.training.all_stages)
+        return max(*trained, *self.lengths)
 
     def to_dict(self) -> dict[str, Any]:
         """The config as plain values, without options that are None, which TOML does not have."""
         tables: dict[str, Any] = {}
         for part in dataclasses.fields(self):
             values = dataclasses.asdict(getattr(self, part.name))
+            if not values.get("stages", True):
+                del values["stages"]
             tables[part.name] = {
-                name: list(value) if isinstance(value, tuple) else value
+                name: _convert_to_plain(value)
                 for name, value in values.items()
                 if value is not None
             }
@@ -326,6 +410,16 @@ class RunConfig:
             raise ValueError(f"{str(path)!r}: {error}") from None
 
 
+def _convert_to_plain(value: Any) -> Any:
+    """Tuples as lists, and the tables in them without options that are None."""
+    if not isinstance(value, tuple):
+        return value
+    return [
+        {k: v for k, v in one.items() if v is not None} if isinstance(one, dict) else one
+        for one in value
+    ]
+
+
 def read_toml(path: str | Path) -> dict[str, Any]:
     """The tables of a TOML file; an error names the file and the line."""
     module = "tomllib" if sys.version_info >= (3, 11) else "tomli"
@@ -355,7 +449,14 @@ def _read_table(table: str, cls: type, values: Any) -> Any:
                 f" It has: {', '.join(known)}."
             )
         options[name] = _convert_value(f"{table}.{name}", hints[name], value)
-    return cls(**options)
+    required = [p.name for p in dataclasses.fields(cls) if p.default is p.default_factory]
+    if missing := [name for name in required if name not in options]:
+        raise ValueError(f"[[{table}]] needs {', '.join(missing)} in every table.")
+    made = cls(**options)
+    for name in ("length", "batch", "steps") if options.get("stages") else ():
+        if name in options and options[name] != getattr(made, name):  # given, if as by default
+            raise ValueError(_describe_contradiction(name, getattr(made, name), options[name]))
+    return made
 
 
 def _convert_value(name: str, hint: Any, value: Any) -> Any:
@@ -363,7 +464,10 @@ def _convert_value(name: str, hint: Any, value: Any) -> Any:
     if get_origin(hint) is tuple:
         if not isinstance(value, (list, tuple)):
             raise TypeError(f"{name} must be a list; got {quote(value)}.")
-        floats = get_args(hint)[0] is float
+        kind = get_args(hint)[0]
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            return tuple(_read_table(name, kind, one) for one in value)
+        floats = kind is float
         return tuple(float(v) if floats and type(v) is int else v for v in value)
     choices = get_args(hint) if get_origin(hint) is UnionType else (hint,)
     tables = any(get_origin(choice) is dict for choice in choices)  # an encoding may be a table

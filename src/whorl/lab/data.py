@@ -48,8 +48,8 @@ class DataSource(Protocol):
     def get_batch(self, step: int) -> TokenBatch:
         """The batch of training step ``step``."""
 
-    def get_validation(self) -> TokenBatch:
-        """The batch of the learning curve, at the trained length; the same at every call."""
+    def get_validation(self, length: int | None = None) -> TokenBatch:
+        """The batch of the learning curve, at the trained length or another; always the same."""
 
     def get_evaluation(self, length: int) -> TokenBatch:
         """The batch of the evaluation at ``length``, the same at every call."""
@@ -70,7 +70,8 @@ class _TextSource:
         by_words = config.data.masking == "words"
         self._corpus = corpus.load_corpus(config.data.files, config.data.tokenizer, words=by_words)
         self._ahead = config.model.kind == "decoder"  # one more token: the target of the last one
-        self._corpus.check_length(config.training.length + self._ahead)
+        longest = max(stage.length for stage in config.training.all_stages)
+        self._corpus.check_length(longest + self._ahead)
         self._windows, self._window_words = self._cut_both(
             lambda text: text.cut_windows(
                 config.evaluation.windows, config.longest + self._ahead, config.lengths[0]
@@ -82,19 +83,19 @@ class _TextSource:
         self.unigram_loss = self._corpus.compute_unigram_loss(judged)
 
     def get_batch(self, step: int) -> TokenBatch:
-        training = self.config.training
+        _, stage = self.config.training.find_stage(step)
         seed = _derive_batch_seed(self.config, step)
         source = torch.Generator()
         text, words = self._cut_both(
             lambda text: text.sample_windows(
-                training.batch, training.length + self._ahead, source.manual_seed(seed)
+                stage.batch, stage.length + self._ahead, source.manual_seed(seed)
             )
         )
         return self._build_batch(text, words, source)
 
-    def get_validation(self) -> TokenBatch:
+    def get_validation(self, length: int | None = None) -> TokenBatch:
         source = torch.Generator().manual_seed(derive_seed("validation"))
-        window = self.config.training.length + self._ahead
+        window = (length or self.config.training.length) + self._ahead
         text, words = self._cut_both(
             lambda text: text.cut_validation_windows(_VALIDATION_WINDOWS, window)
         )
@@ -142,7 +143,8 @@ class _TaskSource:
         self.config = config
         self._task = tasks.get_task(config.data.task)
         self._ahead = config.model.kind == "decoder"
-        for length in (config.training.length, *config.lengths):
+        stages = (stage.length for stage in config.training.all_stages)
+        for length in (*stages, *config.lengths):
             if length < self._task.shortest:
                 raise ValueError(
                     f"the task {self._task.name!r} needs at least {self._task.shortest} tokens;"
@@ -153,13 +155,13 @@ class _TaskSource:
         self.unigram_loss = math.nan
 
     def get_batch(self, step: int) -> TokenBatch:
-        training = self.config.training
+        _, stage = self.config.training.find_stage(step)
         seed = _derive_batch_seed(self.config, step)
-        return self._build_batch(*self._task.make_examples(training.batch, training.length, seed))
+        return self._build_batch(*self._task.make_examples(stage.batch, stage.length, seed))
 
-    def get_validation(self) -> TokenBatch:
+    def get_validation(self, length: int | None = None) -> TokenBatch:
         seed = derive_seed("validation")
-        length = self.config.training.length
+        length = length or self.config.training.length
         return self._build_batch(*self._task.make_examples(_VALIDATION_WINDOWS, length, seed))
 
     def get_evaluation(self, length: int) -> TokenBatch:

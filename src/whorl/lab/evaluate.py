@@ -73,7 +73,7 @@ def evaluate(
         losses, right = (torch.cat(column) for column in zip(*parts, strict=True))
         by_length[str(length)] = _summarize_length(losses, right, questions.judged)
         by_length[str(length)]["seconds"] = time.perf_counter() - start
-        if length == config.longest:
+        if length == config.lengths[-1]:
             by_position = _average_by_position(losses, questions.targets, config)
     return {"by_length": by_length, "by_position": by_position}
 

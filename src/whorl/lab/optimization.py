@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .config import TrainingConfig
@@ -28,6 +29,7 @@ __all__ = [
     "group_parameters",
     "list_validation_steps",
     "take_step",
+    "validate_stage",
 ]
 
 #: Most points of a learning curve.
@@ -105,11 +107,14 @@ def group_parameters(model: LanguageModel) -> dict[str, dict[str, Tensor]]:
 def compute_rate_share(training: TrainingConfig, step: int) -> float:
     """Share of the peak learning rates in a step, counted from 1.
 
-    It rises in a line during the warm-up, then falls in a line, to 0 after the last step.
+    It rises in a line during the warm-up, then falls in a line, to 0 after the last step. A stage
+    with its own learning rate has a share of the same line, multiplied by the ratio of the two.
     """
+    own = training.find_stage(step)[1].learning_rate
+    ratio = 1.0 if own is None else own / training.learning_rate
     if step <= training.warmup:
-        return step / training.warmup
-    return (training.steps + 1 - step) / (training.steps + 1 - training.warmup)
+        return ratio * (step / training.warmup)
+    return ratio * ((training.steps + 1 - step) / (training.steps + 1 - training.warmup))
 
 
 def list_validation_steps(steps: int) -> list[int]:
@@ -134,6 +139,23 @@ def compute_validation_loss(model: LanguageModel, source: DataSource) -> float:
         count += asked
     model.train()
     return total / count
+
+
+@torch.no_grad()
+def validate_stage(model: LanguageModel, source: DataSource, length: int) -> dict[str, float]:
+    """Loss and accuracy of validation at ``length``; the model is left in training mode."""
+    batch = source.get_validation(length)
+    model.eval()
+    loss, right, count = 0.0, 0, 0
+    pairs = (torch.split(one, _VALIDATION_ROWS) for one in (batch.tokens, batch.targets))
+    for tokens, targets in zip(*pairs, strict=True):
+        asked = targets >= 0
+        logits = model(tokens)[asked].float()  # [N, vocab]
+        loss += float(F.cross_entropy(logits, targets[asked], reduction="sum"))
+        right += int((logits.argmax(-1) == targets[asked]).sum())
+        count += len(logits)
+    model.train()
+    return {"loss": loss / count, "accuracy": right / count}
 
 
 def group_by_part(model: LanguageModel) -> dict[str, list[Tensor]]:

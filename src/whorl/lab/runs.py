@@ -390,9 +390,10 @@ def collect_results(run: Run, scalings: Sequence[str] = ()) -> dict[str, Any]:
         "parameters": plain["parameters"],
         "encoding_parameters": plain["encoding_parameters"],
         "seconds": plain["seconds"],
-        "tokens_per_second": training.steps * training.batch * training.length / plain["seconds"],
+        "tokens_per_second": training.count_tokens(training.steps) / plain["seconds"],
         "memory_mb": plain["memory_mb"],
         "start": run.read_start_report(),
+        "stages": plain.get("stages", []),
         "results": [
             {"name": title if name is None else f"{title}+{name}", **one}
             for name, one in found.items()

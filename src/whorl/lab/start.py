@@ -66,15 +66,16 @@ class StartWeights:
         old, default = self.config.training, TrainingConfig()
         fresh: dict[str, Any] = {name: getattr(default, name) for name in _FRESH}
         start = StartConfig(folder=self.folder)
-        return replace(self.config, training=replace(old, **fresh), start=start)
+        return replace(self.config, training=replace(old, stages=(), **fresh), start=start)
 
     def record(self, config: RunConfig) -> RunConfig:
         """``config`` with the checksum of these weights; ValueError if it has another one."""
         known = config.start.weights
         if known not in (None, self.checksum):
             raise ValueError(
-                f"start.folder {quote(self.folder)} has other weights than those that start.weights"
-                " names: it was trained again since. Leave out start.weights to use these."
+                f"start.folder {quote(self.folder)} has other weights than those that"
+                " start.weights names: it was trained again since. Leave out start.weights to use"
+                " these."
             )
         return replace(config, start=StartConfig(folder=self.folder, weights=self.checksum))
 
@@ -229,8 +230,7 @@ def _check_shapes(start: StartWeights, config: RunConfig) -> None:
         if here != there:
             raise ValueError(
                 f"model.{option} must be {quote(there)}, as in {quote(start.folder)}, whose weights"
-                f" the run starts from; got {quote(here)}. Leave it out, or start from other"
-                " weights."
+                f" the run starts from; got {quote(here)}. Leave it out, or start from others."
             )
 
 

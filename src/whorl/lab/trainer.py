@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from .optimization import (
     group_by_part,
     list_validation_steps,
     take_step,
+    validate_stage,
 )
 from .runs import Run
 from .start import StartWeights, describe_start, match_weights, read_start
@@ -153,8 +154,8 @@ def _train(
     if start.step >= training.steps:
         return start
     reached, saved = start, None
-    tokens = training.batch * training.length
     starting = list_trained_frequencies(model)
+    before_start, total = (training.count_tokens(n) for n in (start.step, training.steps))
     parts, chained = group_by_part(model), start.metrics
     validated = set(list_validation_steps(training.steps))
     last_saved = began = time.monotonic()
@@ -168,15 +169,20 @@ def _train(
                 line["validation_loss"] = compute_validation_loss(model, source)
                 if starting:
                     line["frequencies"] = list_trained_frequencies(model)
+            if training.is_stage_end(step):
+                number, stage = training.find_stage(step)
+                values = validate_stage(model, source, stage.length)
+                line["stage"] = {"stage": number + 1, **asdict(stage), **values}
             now = time.monotonic()
             seconds = start.seconds + now - began
-            speed = (step - start.step) * tokens / (now - began)
+            tokens = training.count_tokens(step)
+            speed = (tokens - before_start) / (now - began)
             line |= {"seconds": round(seconds, 3), "memory_mb": _measure_growth(before)}
             line = add_checksum(line, chained)
             chained = line["checksum"]
             metrics.write(json.dumps(line) + "\n")
             metrics.flush()
-            left = (training.steps - step) * tokens / speed
+            left = (total - tokens) / speed
             show(TrainingProgress("training", step, training.steps, line["loss"], speed, left))
             stopping = stop.is_set() or step == training.steps
             if stopping or now - last_saved > _SECONDS_BETWEEN_CHECKPOINTS:
@@ -207,6 +213,7 @@ def _evaluate(
 
     found = evaluate(model, source, config, progress=show_evaluation)
     lines = run.read_metrics()
+    stages = [line["stage"] for line in lines if "stage" in line] if scaling is None else []
     return found | {
         "scaling": scaling,
         "frequencies_loss": source.unigram_loss,
@@ -216,6 +223,7 @@ def _evaluate(
         ),
         "seconds": lines[-1]["seconds"],
         "memory_mb": max(line["memory_mb"] for line in lines),
+        **({"stages": stages} if stages else {}),
     }
 
 

@@ -98,6 +98,11 @@ class ComparisonPlan:
                 "start: a comparison trains every encoding from new weights; leave [start] out, or"
                 " use whorl train --from."
             )
+        if self.base.training.stages:
+            raise ValueError(
+                "training.stages: a comparison trains at one length; leave the stages out, or use"
+                " whorl train."
+            )
         for name in self.scalings:
             add_scaling(RunConfig(), name)
         if self.scalings and not any(map(_has_rotation, self.encodings)):
