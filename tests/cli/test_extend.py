@@ -121,8 +121,8 @@ def test_on_weights(whorl: Whorl, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     save_llama(tmp_path / "tiny")
     text = tmp_path / "text.txt"
     text.write_text(TEXT)
-    command = ("extend", "tiny", "--to", "2x", "--text", str(text), "--methods", "yarn")
-    command += ("--windows", "1")
+    command = ["extend", "tiny", "--to", "2x", "--text", str(text), "--methods", "yarn"]
+    command += ["--windows", "1"]
     done = whorl(*command, "--json")
     assert (done.code, done.err) == (0, "")
     found = json.loads(done.out)

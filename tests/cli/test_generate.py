@@ -41,7 +41,7 @@ def test_it_prints_the_prompt_and_what_follows(whorl: Whorl, run: Path) -> None:
 def test_the_document(whorl: Whorl, run: Path) -> None:
     options = ["--prompt", "12 and", "--length", "40", "--json"]
     found = json.loads(whorl("generate", str(run), *options, "--cache", "none").out)
-    model = Run(run).load_model()
+    model: Any = Run(run).load_model()
     want = model.generate(torch.tensor([list(b"12 and")]), 40)[0].tolist()
     assert found["tokens"] == want
     assert found["text"] == bytes(want).decode("utf-8", "replace")

@@ -81,7 +81,8 @@ def test_attention_weights_of_a_run_are_those_of_its_model(
     _, (layer,) = compute_attention(tmp_path / "run", length=16, windows=2)
     rms = layer.q.square().mean(-1).sqrt()
     torch.testing.assert_close(rms, torch.ones_like(rms), rtol=1e-2, atol=1e-2)
-    block: Any = run.load_model().blocks[0]
+    trained: Any = run.load_model()
+    block = trained.blocks[0]
     weight = (block.q_norm.weight * block.k_norm.weight).detach()
     assert float((weight - 1).abs().max()) > 0.01
     v = torch.randn(2, 2, 16, 16)

@@ -191,7 +191,7 @@ def test_a_file_of_text(run: Path, tmp_path: Path) -> None:
     path.write_bytes(b"\xff" + b"a word and another. " * 30)
     found = stream_run(run, length=128, text=path)
     assert found.streams == 4  # 601 bytes
-    model = Run(run).load_model()
+    model: Any = Run(run).load_model()
     text = torch.tensor(list(path.read_bytes()[: 4 * 129])).view(4, 129)
     assert found.every == 1
     beyond = float(losses_of(model, text)[:, 32:].mean())
