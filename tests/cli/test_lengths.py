@@ -16,9 +16,12 @@ LENGTHS = {
     ("doctor", "--length"),
     ("explain", "--position"),
     ("extend", "--trained"),
+    ("generate", "--length"),
+    ("generate", "--window"),
     ("inspect", "--length"),
     ("inspect", "--trained"),
     ("plot", "--length"),
+    ("stream", "--window"),
     ("train", "--length"),
 }
 

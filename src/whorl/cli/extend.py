@@ -33,7 +33,7 @@ Texts = typer.Option(
 )
 Methods = typer.Option(metavar="A,B", help="With --text: try only these methods.")
 Windows = typer.Option(help="With --text: read so many windows of the text [4].")
-Passkeys = typer.Option(help="With --text: hide so many numbers for each depth and length [0].")
+Passkeys = typer.Option(help="With --text: also hide so many numbers at each of three depths [0].")
 Results = typer.Option(
     metavar="FOLDER",
     help="With --text: keep results here, and go on from them (runs/extend-MODEL).",

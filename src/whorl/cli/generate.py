@@ -37,7 +37,7 @@ Window = make_length_option(
     "Keys that a token sees, itself and the sinks included; else the trained length. Not for"
     " none and dense."
 )
-Sinks = typer.Option(help="How many of them are the first tokens, with --cache sinks.")
+Sinks = typer.Option(help="How many of these keys are the first ones, with --cache sinks.")
 Temperature = typer.Option(help="0 takes the likeliest token; 1 draws as the model predicts.")
 Seed = typer.Option(help="Of the drawing; the same seed gives the same text.")
 

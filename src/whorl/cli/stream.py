@@ -27,7 +27,7 @@ Length = typer.Option(
 Window = make_length_option(
     "Keys that a token sees, itself and the sinks included; else the trained length."
 )
-Sinks = typer.Option(help="How many of them are the first tokens, with sinks.")
+Sinks = typer.Option(help="How many of these keys are the first ones, with sinks.")
 Streams = typer.Option(help="Texts at most, over which the intervals are.")
 File = typer.Option(
     "--text", metavar="FILE", help="Text to read; else what was held out of the training."

@@ -97,10 +97,10 @@ def train(
     from whorl.lab.encodings import format_title
     from whorl.lab.specs import name_folder
 
-    title = format_title(settings.model.encoding)
+    title = name_folder(format_title(settings.model.encoding))
     if settings.start.folder is not None:  # another folder than that of the weights
         title += f"-from-{Path(settings.start.folder).resolve().name}"
-    folder = out or Path("runs") / name_folder(title)
+    folder = out or Path("runs") / title
     chosen = tuple(split_words(scalings) or ())
     try:
         names = name_options({"threads": "--threads", "scalings": "--scalings", **CONFIG_NAMES})

@@ -17,7 +17,7 @@ _LABELS = {
 
 @chart("stream", group="a model", numbers=_numbers.compute_stream)
 def stream(found: Mapping[str, Any]) -> Any:
-    """Loss along a stream, with a full cache, a window, sinks, and a recomputed window."""
+    """Loss along a stream, by what the model remembers."""
     series = []
     for policy in found["policies"]:
         points = [

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.lab.conftest import write_texts
+from whorl.analysis import recoverability
 from whorl.lab import Run
 from whorl.lab.experiments import (
     NAMES,
@@ -26,6 +27,8 @@ from whorl.lab.experiments import registry as registry_module
 from whorl.lab.experiments.document import build_result, label_measures
 from whorl.lab.experiments.jobs import RowJob, RunJob, build_run_config, list_jobs, read_rows
 from whorl.lab.experiments.linear_attention import add_equal_time, list_denominators
+from whorl.lab.experiments.noise import NOISES, check_row
+from whorl.lab.experiments.noise import run_row as run_noise
 from whorl.lab.experiments.plan import RowPlan
 from whorl.lab.experiments.results import RowResults
 from whorl.lab.experiments.worker import _run_row
@@ -45,7 +48,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_smoke(name: str, shared: Path) -> None:
-    plan = ExperimentPlan.from_budget(name, "smoke", files=[str(shared / "texts")])
+    trains = find_experiment(name).trains
+    files = [str(shared / "texts")] if trains else []
+    plan = ExperimentPlan.from_budget(name, "smoke", files=files)
     outcome = run_experiment(plan, shared / name, workers=2)
     found = outcome.result
     assert found is not None
@@ -59,8 +64,8 @@ def test_smoke(name: str, shared: Path) -> None:
     assert "<svg" in page
     assert "<svg" in (shared / name / "chart.svg").read_text()
     assert found["question"] in (shared / name / "report.md").read_text()
-    before = {path: path.stat().st_mtime_ns for path in shared.glob(f"{name}/*/metrics.jsonl")}
-    assert len(before) == len(list_jobs(plan))
+    results = list(shared.glob(f"{name}/*/{'metrics.jsonl' if trains else 'row.json'}"))
+    assert len(results) == len(list_jobs(plan))
     again = rewrite_report(shared / name)
     assert again["rows"] == found["rows"]
     assert load_result(shared / name / "result.json")["sentence"] == found["sentence"]
@@ -111,6 +116,20 @@ def test_rates_are_those_of_the_encoding_unless_given() -> None:
     assert given.training == dataclasses.replace(config.training, encoding_learning_rate=0.5)
 
 
+def test_rows_of_noise_are_recovered_positions(tmp_path: Path) -> None:
+    tables = {"rotation": {"head_dim": 16, "base": 1e4}, "samples": {"length": 64, "count": 50}}
+    moments: list[Any] = []
+    found = run_noise(RowRequest(tables, 3, tmp_path, moments.append))
+    rows = recoverability((16,), (1e4,), NOISES, (64,), samples=50, seed=3).rows
+    assert list(found.values.values()) == [row.accuracy for row in rows]
+    assert list(found.curves["error"]["y"]) == [row.mean_error for row in rows]
+    assert len(moments) == len(NOISES)
+    assert found.values["recovered@0.25"] > 0.8 > 0.2 > found.values["recovered@8"]
+    message = r"^noise: \[samples\] must have the options length, count; got \['length'\]\.$"
+    with pytest.raises(ValueError, match=message):
+        check_row({**tables, "samples": {"length": 64}})
+
+
 def test_partial_rotations_are_the_shares_they_say() -> None:
     for row in ExperimentPlan.from_budget("partial").rows:
         config = build_run_config(row.tables, 0)
@@ -151,8 +170,7 @@ def test_rows_that_a_function_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     where = {"date": "", "cpu": "", "cores": 1, "whorl": "", "torch": "", "python": ""}
     result = build_result(plan, rows, tmp_path, corpus={}, environment=where)
     assert result["sentence"] == (
-        "Compared with a, the share is higher with b (by 20.0 points [20.0 points, 20.0 points])"
-        " (3 seeds)."
+        "Compared with a, the share is higher with b (by 20.0 points [20.0, 20.0]) (3 seeds)."
     )
     (job,) = [one for one in jobs if one.name == "a-seed0"]
     assert isinstance(job, RowJob)

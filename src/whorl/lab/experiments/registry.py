@@ -18,8 +18,10 @@ NAMES = (
     "frequencies",
     "partial",
     "layouts",
+    "normalisation",
     "hybrids",
     "linear-attention",
+    "noise",
 )
 
 

@@ -55,7 +55,7 @@ def _list_clauses(contrasts: Sequence[ContrastResult], pairs: bool) -> list[str]
             for against, group in groups.items()
         ]
         if names:
-            words = ", ".join(names) if pairs else _join(names)
+            words = ", and with ".join(names) if pairs else _join(names)
             found.append(f"{before.format(bound=bound)} {words}")
     return found
 
@@ -67,8 +67,8 @@ def _describe_row(contrast: ContrastResult) -> str:
     value, form = contrast.value, contrast.measure.format_difference
     assert value.low is not None
     assert value.high is not None
-    low, high = sorted((abs(value.low), abs(value.high)))
-    return f"{contrast.row} (by {form(abs(value.mean))} [{form(low)}, {form(high)}])"
+    ends = (form(end).partition(" ")[0] for end in sorted((abs(value.low), abs(value.high))))
+    return f"{contrast.row} (by {form(abs(value.mean))} [{', '.join(ends)}])"
 
 
 def describe_basis(plan: ExperimentPlan, settings: Mapping[str, Any]) -> str:
