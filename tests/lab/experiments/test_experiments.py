@@ -117,7 +117,8 @@ def test_rates_are_those_of_the_encoding_unless_given() -> None:
 
 
 def test_rows_of_noise_are_recovered_positions(tmp_path: Path) -> None:
-    tables = {"rotation": {"head_dim": 16, "base": 1e4}, "samples": {"length": 64, "count": 50}}
+    rotation: dict[str, Any] = {"head_dim": 16, "base": 1e4}
+    tables = {"rotation": rotation, "samples": {"length": 64, "count": 50}}
     moments: list[Any] = []
     found = run_noise(RowRequest(tables, 3, tmp_path, moments.append))
     rows = recoverability((16,), (1e4,), NOISES, (64,), samples=50, seed=3).rows

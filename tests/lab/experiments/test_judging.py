@@ -130,6 +130,6 @@ def test_the_sentence_of_pairs() -> None:
     plan = ExperimentPlan.from_budget("hybrids", "quick")
     assert write_sentence(plan, found, "3 seeds") == (
         "The loss at 128 bytes is lower with rope + alibi (by 0.097 [0.082, 0.111]) than with rope,"
-        " and with rope + alibi (by 0.097 [0.082, 0.111]) than with alibi and not decidably different with"
-        " rope + t5 against rope (3 seeds)."
+        " and with rope + alibi (by 0.097 [0.082, 0.111]) than with alibi and not decidably"
+        " different with rope + t5 against rope (3 seeds)."
     )
