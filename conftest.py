@@ -14,8 +14,11 @@ from whorl.scaling import base as scalings
 settings.register_profile("whorl", deadline=None)
 settings.load_profile("whorl")
 
+# Inductor compiles here: a pool of its own would import torch once more for a few small graphs.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:  # the cores are shared by processes
     torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from tests.effort import bounded
 from whorl.configs import ConfigError, read_config
 from whorl.configs.huggingface.defaults import KEYS
 
+#: What could make a reader count for long.
+LARGE: tuple[Any, ...] = (*(2**31, 10**5000, 10**30, 1e308, math.inf, ["x"] * 3000, [0.5] * 3000),)
 HOSTILE: tuple[Any, ...] = (
-    *(None, True, "", "many", [], {}, [1, "2"], {"a": {}}, 0, -1, 1.5, 7, 2**31, 10**5000),
-    *(math.nan, math.inf, -math.inf, 1e-320, 1e308, 10**30, ["x"] * 3000, [0.5] * 3000),
+    *(None, True, "", "many", [], {}, [1, "2"], {"a": {}}, 0, -1, 1.5, 7),
+    *(math.nan, -math.inf, 1e-320, *LARGE),
 )
 ROPE = (
     *("type", "rope_type", "rope_theta", "factor", "attention_factor", "beta_fast", "beta_slow"),
@@ -29,10 +32,13 @@ SEEDS: tuple[dict[str, Any], ...] = (
 )
 
 
-def outcome(data: dict[str, Any]) -> str:
-    """Read and build all of it; what cannot be read must say so in the one way."""
+def outcome(data: dict[str, Any], counted: bool = True) -> str:
+    """Read and build all of it; what cannot be read must say so in the one way.
+
+    counted: whether there must be few calls, the counting of which takes as long again.
+    """
     try:
-        with bounded(what=data):
+        with bounded(what=data) if counted else nullcontext():
             found = read_config(data)
             json.dumps(found.to_dict(), allow_nan=False)
             for group in found.groups:
@@ -52,7 +58,7 @@ def test_hostile_values_give_a_reading_or_a_clear_error(seed: dict[str, Any]) ->
     for value in HOSTILE:
         for key in ROPE:
             rope = {**seed["rope_scaling"], key: value}
-            errors += outcome({**seed, "rope_scaling": rope}) != "read"
+            errors += outcome({**seed, "rope_scaling": rope}, value in LARGE) != "read"
     assert errors > 50
 
 
@@ -60,7 +66,8 @@ def test_hostile_values_give_a_reading_or_a_clear_error(seed: dict[str, Any]) ->
 def test_hostile_keys_beside_the_parameters(model_type: str) -> None:
     keys = [*KEYS, "model_type", "rope_parameters", "rope_scaling", "no_rope_layers"]
     keys += ["per_layer_config", "text_config", "global_head_dim", "mlp_layer_types"]
-    errors = sum(outcome({"model_type": model_type, k: v}) != "read" for k in keys for v in HOSTILE)
+    found = [outcome({"model_type": model_type, k: v}, v in LARGE) for k in keys for v in HOSTILE]
+    errors = sum(one != "read" for one in found)
     assert errors > 20
 
 

@@ -115,6 +115,7 @@ def alone(found: whorl.functions.Identification) -> list[str]:
     return [line for line in found.departs if MATES not in line and "earlier calls" not in line]
 
 
+@pytest.mark.slow
 def test_every_model_type_is_identified() -> None:
     wrong = {model_type: differences(model_type) for model_type in ROTARY}
     equal = [model_type for model_type, lines in wrong.items() if not lines]

@@ -160,8 +160,15 @@ def test_training_shows_every_point_of_what_was_trained() -> None:
     assert len([row for row in found if row["name"] == "t5"]) == 50
 
 
-@pytest.mark.parametrize("draw", [plots.lab_lengths, plots.lab_positions, plots.lab_training])
-@pytest.mark.parametrize("count", [9, 30])
+@pytest.mark.parametrize(
+    ("draw", "count"),
+    [
+        (plots.lab_lengths, 9),
+        (plots.lab_lengths, 30),
+        (plots.lab_positions, 30),
+        (plots.lab_training, 9),
+    ],
+)
 def test_charts_have_three_widths(draw: Any, count: int) -> None:
     found = []
     for width in ("page", "column", "phone"):
