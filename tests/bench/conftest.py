@@ -14,7 +14,7 @@ from .shapes import PREFILL, TRAINING
 @pytest.fixture(autouse=True)
 def _no_collections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls are timed without a garbage collection first, which takes long among many modules."""
-    monkeypatch.setattr("whorl.bench.measure.gc.collect", lambda: 0)
+    monkeypatch.setattr("whorl.bench.measure.gc.collect", lambda *_: 0)
 
 
 @pytest.fixture
