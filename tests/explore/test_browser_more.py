@@ -150,10 +150,14 @@ def test_a_chart_of_one_distance_is_not_blank(visit: Visit) -> None:
 def test_words_of_two_charts_do_not_lie_upon_each_other(visit: Visit) -> None:
     page = visit(width=375, touch=True)
     plot = page.locator("#wavelengths .plot")
-    plot.scroll_into_view_if_needed()
-    box = plot.bounding_box()
-    page.touchscreen.tap(box["x"] + 200, box["y"] + 50)
-    until(lambda: page.locator("#wavelengths .tip").is_visible())
+
+    def tap() -> bool:
+        plot.scroll_into_view_if_needed()
+        box = plot.bounding_box()
+        page.touchscreen.tap(box["x"] + 200, box["y"] + 50)
+        return bool(page.locator("#wavelengths .tip").is_visible())
+
+    until(tap)
     assert page.locator("#angles .tip").is_hidden()
     assert len(page.locator("#angles .guide").get_attribute("d")) > 5
 
