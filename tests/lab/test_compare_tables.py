@@ -86,7 +86,7 @@ def test_markdown_shows_words_of_users_as_they_are() -> None:
 
 def test_markdown_of_accuracy_marks_the_most() -> None:
     heads, _, *rows = table(render_markdown(comparison(measure="accuracy")))
-    assert rows[0][heads.index("2048")] == "**63.1%**"
+    assert rows[0][heads.index("2048")] == "**63.1 %**"
     assert "passkey: accuracy by evaluation length" in render_markdown(
         comparison(measure="accuracy")
     )
@@ -169,14 +169,14 @@ def test_accuracy_stands_beside_the_loss() -> None:
     assert heads[7:9] == ["accuracy at 128", "last tenth"]
     found = {row[0]: row[7] for row in rows}
     names = [row["name"] for row in comparison()["rows"]]
-    assert [found[name] for name in names] == [f"{50 + n:.1f}%" for n in range(len(names))]
+    assert [found[name] for name in names] == [f"{50 + n:.1f} %" for n in range(len(names))]
     document = add_other(comparison(2), "accuracy")
     document["rows"][1]["by_length"]["128"]["accuracy"] = None
-    assert {row[7] for row in table(render_markdown(document))[2:]} == {"50.0%", MISSING}
+    assert {row[7] for row in table(render_markdown(document))[2:]} == {"50.0 %", MISSING}
     text = rendered(add_other(comparison(), "accuracy"), 80)
     assert max(map(len, text.splitlines())) <= 80
     assert "\u2026" not in text
-    assert "50.0%" in text
+    assert "50.0 %" in text
     assert "accuracy" in text
 
 

@@ -226,7 +226,7 @@ def test_accuracy_is_in_points_and_more_is_better(plain: Any) -> None:
     assert "precision bfloat16" in words
     assert "corpus find the key" in words
     assert "corpus size" not in words
-    assert "rope is best with 92.3%" in words
+    assert "rope is best with 92.3 %" in words
 
 
 def test_claims_settings_and_notes(plain: Any) -> None:
@@ -275,4 +275,4 @@ def test_accuracy_is_a_column_of_the_page() -> None:
     document["rows"][0]["by_length"]["128"]["accuracy"] = 0.625
     text = render_page(document)
     assert "accuracy at 128" in Parser(text).text
-    assert '<td data-v="0.625"><b>62.5%</b></td>' in text
+    assert '<td data-v="0.625"><b>62.5 %</b></td>' in text

@@ -264,15 +264,15 @@ def test_accuracy() -> None:
     assert sentences(document)[0] == (
         f"For texts longer than trained, choose none of these: {SETTLED} no row keeps its"
         " accuracy within 5 points at 2048 bytes, 16 times the trained length, and the best there,"
-        " alibi, falls from 71.2% to 63.1%; rope falls from 92.3% to 7.1%."
+        " alibi, falls from 71.2 % to 63.1 %; rope falls from 92.3 % to 7.1 %."
     )
     put(document, "alibi", 0.712, 0.69)
     put(document, "nope", 0.3, 0.3)  # has not learned the task, so it is not chosen
     first, second = sentences(document)
     assert f"choose alibi: {SETTLED} it keeps its accuracy within 5 points at 2048" in first
-    assert ", with 69.0%; rope falls from 92.3% to" in first
+    assert ", with 69.0 %; rope falls from 92.3 % to" in first
     assert second == (
-        "At the trained length of 128 bytes rope is best with 92.3%, and xpos is too close to call"
+        "At the trained length of 128 bytes rope is best with 92.3 %, and xpos is too close to call"
         f" {SIZE}"
     )
 

@@ -33,9 +33,9 @@ class Budget(str, Enum):
 
 
 Size = typer.Option(
-    help="How much is trained, on two cores. quick takes eight to nine minutes. standard has every"
+    help="How much is trained, on two cores. quick takes four to nine minutes. standard has every"
     " encoding and three seeds. converged has every encoding, three times the steps and two seeds,"
-    " and takes about two hours. full takes a night."
+    " and takes one to two hours. full takes a night."
 )
 Encodings = typer.Option(
     metavar="A,B",

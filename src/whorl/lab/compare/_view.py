@@ -101,7 +101,7 @@ class ComparisonView:
     def format_value(self, value: float | None) -> str:
         if value is None:
             return MISSING
-        return f"{value:.1%}" if self.is_accuracy else f"{value:.2f}"
+        return f"{100 * value:.1f} %" if self.is_accuracy else f"{value:.2f}"
 
     @property
     def other_measure(self) -> str:
@@ -120,7 +120,7 @@ class ComparisonView:
     def format_other_measure(self, value: float | None) -> str:
         if value is None:
             return MISSING
-        return f"{value:.2f}" if self.is_accuracy else f"{value:.1%}"
+        return f"{value:.2f}" if self.is_accuracy else f"{100 * value:.1f} %"
 
     @property
     def has_speed(self) -> bool:

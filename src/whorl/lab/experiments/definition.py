@@ -54,7 +54,7 @@ class MeasureLabel:
     def format_value(self, value: float | None) -> str:
         if value is None or value != value:
             return "\u2013"
-        return f"{value:.1%}" if self.accuracy else f"{value:.3f}"
+        return f"{100 * value:.1f} %" if self.accuracy else f"{value:.3f}"
 
     def format_difference(self, value: float) -> str:
         return f"{100 * value:.1f} points" if self.accuracy else f"{value:.3f}"

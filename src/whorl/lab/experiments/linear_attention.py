@@ -96,7 +96,7 @@ def list_denominators(rows: Sequence[RowResults], folder: Path) -> list[ResultTa
         (
             str(one.length),
             f"{one.naive.lowest:+.3f}",
-            f"{one.naive.negative:.1%}",
+            f"{100 * one.naive.negative:.1f} %",
             f"{one.form_one.lowest:+.3f}",
             f"{one.form_two.lowest:+.3f}",
         )
