@@ -127,8 +127,8 @@ def build_config(
     of the trials for the encoding. If the file or the option ``start`` names trained weights,
     their settings take the place of ``start``.
     """
-    from whorl.lab.config import read_toml
     from whorl.lab.rates import choose_learning_rates
+    from whorl.lab.toml_tables import read_toml
 
     in_file = read_toml(file) if file is not None else {}
     if (folder := _find_start(in_file, options)) is not None:

@@ -167,7 +167,7 @@ def _show(comparison: dict[str, Any], folder: Path, chart: Path | None, as_json:
 
 def _check_config(file: Path | None) -> None:
     """Refuse what a comparison chooses by itself, rather than drop it."""
-    from whorl.lab.config import read_toml
+    from whorl.lab.toml_tables import read_toml
 
     tables = {} if file is None else read_toml(file)
     for table, name, instead in (

@@ -16,9 +16,9 @@ from whorl._support.files import remove_parts, write_file_atomically
 from whorl._support.words import quote
 from whorl.lab import files
 from whorl.lab.compare.pool import RunStatus, ShowStatus, count_cores, run_all
-from whorl.lab.config import read_toml
 from whorl.lab.environment import describe_environment
 from whorl.lab.integrity import read_checked, write_checked
+from whorl.lab.toml_tables import read_toml
 
 from .definition import (
     BudgetName,

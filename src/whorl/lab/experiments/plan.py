@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from whorl._support.words import quote, suggest_name
-from whorl.lab.config import read_toml
+from whorl.lab.toml_tables import read_toml
 
 from .definition import BudgetName, Experiment, Tables
 from .registry import find_experiment, get_toml_path
