@@ -373,6 +373,7 @@ OURS: dict[str, set[str]] = {
     },
     "explore": {"str(value)[:40]", "key[:40]", "connection['method'][:20]", "error"},
     "extend": {"method"},
+    "finetune": set(),
     "functions": {"encoding", "pairs.out_layout", "from_dict(value)"},
     "hf": {"__name__", "name", "NAME", "default", "self.family", "self.cache", "value"},
     "kernels": set(),

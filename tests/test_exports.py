@@ -21,7 +21,7 @@ ATTENTION |= {"KVCache", "LinearState", "linear_attention"}
 FUNCTIONS = {"from_dict", "make", "names", "read_config", "register", "__version__"}
 FUNCTIONS |= {"check", "identify"}
 MODULES = {"analysis", "bench", "configs", "extend", "functions", "hf", "info", "lab", "plots"}
-MODULES |= {"positions", "testing", "weights"}
+MODULES |= {"finetune", "positions", "testing", "weights"}
 EXPORTS = ENCODINGS | SCALINGS | INTERFACE | ATTENTION | FUNCTIONS | MODULES
 ANALYSIS = {
     "Aliasing",
@@ -76,9 +76,11 @@ HF = {"Installation", "LiveDiagnosis", "LiveFinding", "Loading", "SinkCache", "U
 HF |= {"diagnose", "disable", "enable", "generate_recomputed", "install", "splice", "uninstall"}
 EXTEND = {"AngleReport", "ExtensionPlan", "FrameworkSupport", "MethodReport", "Recipe"}
 EXTEND |= {"TrainedLength", "WrittenExtension", "plan_extension", "write_extension"}
+FINETUNE = {"FineTuning", "FineTuningProgress", "finetune_model", "is_main_process"}
 PACKAGES = {
     "analysis": ANALYSIS,
     "extend": EXTEND,
+    "finetune": FINETUNE,
     "hf": HF,
     "functions": CHECKS,
     "weights": WEIGHTS,

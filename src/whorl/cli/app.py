@@ -18,6 +18,7 @@ from .experiment import experiment
 from .explain import explain
 from .explore import explore
 from .extend import extend
+from .finetune import finetune
 from .generate import generate
 from .info import info
 from .inspect import inspect
@@ -83,6 +84,7 @@ _PANELS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
     "What does this model do?": (
         (inspect, "whorl inspect llama-3.1-8b --extend yarn --factor 4"),
         (extend, "whorl extend qwen3-8b --to 128k"),
+        (finetune, "whorl finetune runs/rope --method yarn --factor 4 --steps 200"),
         (doctor, "whorl doctor model --length 131072 --strict"),
         (check, "whorl check rope.py:rotate --head-dim 128"),
         (detect, "whorl detect my-llama --json"),

@@ -14,7 +14,7 @@ from whorl.configs.diagnosis.fix import format_config
 
 from .report import ExtensionPlan
 
-__all__ = ["WrittenExtension", "write_extension"]
+__all__ = ["WrittenExtension", "get_extended_config", "write_extension"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def write_extension(plan: ExtensionPlan, out: Path | None = None) -> WrittenExte
 
     out: a file that does not exist yet; the config itself is not changed then.
     """
-    config = _find_config(plan)
+    config = get_extended_config(plan)
     assert plan.chosen is not None
     data = format_config(config).encode("utf-8")
     if out is not None:
@@ -63,8 +63,8 @@ def write_extension(plan: ExtensionPlan, out: Path | None = None) -> WrittenExte
     return WrittenExtension(plan.path, original, plan.chosen, _diagnose(plan.path, plan))
 
 
-def _find_config(plan: ExtensionPlan) -> dict[str, Any]:
-    """The config to write; errors say why there is none."""
+def get_extended_config(plan: ExtensionPlan) -> dict[str, Any]:
+    """The config with the chosen method, in its own dialect; errors say why there is none."""
     if plan.chosen is None:
         raise ConfigError(f"there is nothing to write: {plan.reason}")
     if plan.claimed_already and plan.chosen == "none":

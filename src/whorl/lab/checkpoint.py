@@ -5,10 +5,10 @@ The file has a checksum for each tensor and one for the rest. A file with a wron
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,14 +18,35 @@ from whorl._support.files import write_file_atomically
 from whorl._support.words import quote
 
 from .integrity import FORMAT, check_format, compute_checksum, compute_tensor_checksum
-from .model import LanguageModel
-from .optimization import TrainingOptimizer
 
-__all__ = ["CheckpointInfo", "SavedCheckpoint", "read_checkpoint"]
+__all__ = [
+    "CheckpointInfo",
+    "NamedWeights",
+    "OptimizerState",
+    "SavedCheckpoint",
+    "read_checkpoint",
+]
 
 _WEIGHT_PREFIX, _OPTIMIZER_PREFIX = "model.", "optimizer."
 #: What Muon and AdamW remember of a weight.
 _STATE_KEYS = ("momentum_buffer", "step", "exp_avg", "exp_avg_sq")
+
+
+class NamedWeights(Protocol):
+    """A model, or the part of one that is trained."""
+
+    def named_parameters(self) -> Iterable[tuple[str, Any]]:
+        """Names and weights."""
+
+
+class OptimizerState(Protocol):
+    """What an optimizer remembers of each weight."""
+
+    def get_state(self, weight: Tensor) -> Mapping[str, Tensor]:
+        """What it remembers of a weight, by name; empty before the first step."""
+
+    def load_state(self, weight: Tensor, state: Mapping[str, Tensor]) -> None:
+        """Set what it remembers of a weight."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +63,7 @@ class CheckpointInfo:
     config: str = ""
     checksum: str = ""
 
-    def save(
-        self, path: Path, model: LanguageModel, optimizer: TrainingOptimizer
-    ) -> "CheckpointInfo":
+    def save(self, path: Path, model: NamedWeights, optimizer: OptimizerState) -> "CheckpointInfo":
         """Write a checkpoint to ``path`` atomically; returns this object with its checksum."""
         safe = import_extra("safetensors.torch", by="whorl.lab", extra="lab")
         tensors: dict[str, Tensor] = {}
@@ -83,7 +102,7 @@ class SavedCheckpoint:
         return {name.removeprefix(_WEIGHT_PREFIX): one for name, one in found.items()}
 
     @torch.no_grad()
-    def load_weights(self, model: LanguageModel) -> None:
+    def load_weights(self, model: NamedWeights) -> None:
         """Copy the weights into ``model``."""
         for name, weight in model.named_parameters():
             saved = self.tensors.get(_WEIGHT_PREFIX + name)
@@ -95,7 +114,7 @@ class SavedCheckpoint:
                 )
             weight.copy_(saved)
 
-    def load(self, model: LanguageModel, optimizer: TrainingOptimizer) -> None:
+    def load(self, model: NamedWeights, optimizer: OptimizerState) -> None:
         """Copy the weights into ``model`` and the saved state into ``optimizer``."""
         self.load_weights(model)
         for name, weight in model.named_parameters():

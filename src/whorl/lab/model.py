@@ -101,14 +101,15 @@ class Model(LanguageModel):
         *,
         context_length: int | None = None,
         state: "DecodingState | None" = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
         """Logits [B, T, vocab] of tokens [B, T]; some scalings depend on context_length.
 
         state: what the model remembers of earlier tokens, which these follow.
+        positions: [T] or [B, T], for encodings of one position per token; None counts from 0.
         """
         axes, length = self.encoding.position_axes, tokens.shape[1]
         offset = 0 if state is None else state.advance(length)
-        positions = None
         if axes > 1:  # in text, the position on every axis is the number of the token
             numbers = torch.arange(offset, offset + length, device=tokens.device)
             positions, offset = numbers.expand(axes, -1), 0
@@ -179,6 +180,9 @@ class Model(LanguageModel):
 class TransformerLayer(nn.Module):
     """One layer: attention, then an MLP, each added to its input."""
 
+    #: Tokens of a group of shifted sparse attention; None attends to all earlier tokens.
+    attention_group: int | None = None
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
@@ -226,6 +230,17 @@ class TransformerLayer(nn.Module):
                 v,
                 encoding,
                 feature_map=config.feature_map,
+                causal=causal,
+                positions=positions,
+                context_length=context_length,
+            )
+        elif self.attention_group is not None:
+            mixed = whorl.shifted_attention(
+                q,
+                k,
+                v,
+                encoding,
+                group=self.attention_group,
                 causal=causal,
                 positions=positions,
                 context_length=context_length,

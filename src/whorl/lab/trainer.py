@@ -6,16 +6,15 @@ stopped, by Ctrl-C or a crash, continues with the numbers that it would have had
 
 import json
 import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from whorl._support import memory
+from whorl._support.signals import watch_signals
 from whorl._support.words import quote
 
 from .architectures import build_model
@@ -94,7 +93,7 @@ def train(
     match = None if weights is None else match_weights(weights, model, config)
     report = None if match is None else match.report
     run, show = Run(folder), progress or _show_nothing
-    with run.lock(), _watch_signals() as stop:
+    with run.lock(), watch_signals() as stop:
         resumed = run.prepare(config, source.about, force=force, command=command, start=report)
         if all(run.read_evaluation(name) is not None for name in names):
             run.take_checkpoint()
@@ -245,27 +244,6 @@ def _save_checkpoint(
 def _measure_growth(before: int) -> float:
     """Megabytes by which the peak memory of the process exceeds ``before``."""
     return round((memory.read_peak() - before) / 2**20, 1)
-
-
-@contextmanager
-def _watch_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set, so that steps end; the second signal stops at once."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def handle(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = {name: signal.signal(name, handle) for name in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
 
 
 def _show_nothing(moment: TrainingProgress) -> None:

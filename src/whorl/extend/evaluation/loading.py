@@ -20,7 +20,7 @@ from whorl._support.words import quote
 from whorl.lab import export_run
 from whorl.lab.runs import Run
 
-__all__ = ["LoadedModel", "load_model"]
+__all__ = ["LoadedModel", "disable_messages", "load_model"]
 
 _MOST_BYTE_TOKENS = 260
 _DIGEST_BYTES = 2**20  # of each file of weights; the names and sizes count too
@@ -104,7 +104,7 @@ def _load_files(
     import transformers
 
     common = {"local_files_only": True, **options}
-    with _without_messages(transformers):
+    with disable_messages(transformers):
         try:
             model = transformers.AutoModelForCausalLM.from_pretrained(
                 folder,
@@ -156,7 +156,7 @@ def _compute_digest(weights: list[Path]) -> str:
 
 
 @contextlib.contextmanager
-def _without_messages(transformers: Any) -> Iterator[None]:
+def disable_messages(transformers: Any) -> Iterator[None]:
     """Keep progress bars and warnings of transformers off the terminal in a with block."""
     logging = transformers.utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

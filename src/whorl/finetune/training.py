@@ -1,0 +1,272 @@
+"""``finetune_model``: extends a model, trains it for the longer context, and writes the result.
+
+The loss of validation text is computed before and after, with all tokens visible and positions from
+0, however the model is trained: of the same tokens, the last ones of windows of the target length,
+after as much text as the trained length has, and after all of it.
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from whorl._support.signals import watch_signals
+from whorl.lab import Interrupted
+from whorl.lab.checkpoint import CheckpointInfo
+from whorl.lab.integrity import add_checksum
+
+from .folder_model import open_folder
+from .lora import add_lora
+from .models import TunedModel, WrittenTraining
+from .processes import ProcessGroup, open_processes
+from .run_model import open_run
+from .settings import FineTuning
+from .steps import TrainedWeights, TuningOptimizer, take_step
+from .training_folder import TrainingFolder
+
+__all__ = ["FineTuningProgress", "finetune_model"]
+
+#: A crash loses at most about this much work.
+SECONDS_BETWEEN_CHECKPOINTS = 60.0
+_SCORED = 256  # tokens of validation text in each window
+_GROUPS = 4  # of shifted sparse attention, as in LongLoRA
+
+
+@dataclass(frozen=True)
+class FineTuningProgress:
+    """State of a fine-tuning: steps done of all steps, and the loss of the last one."""
+
+    done: int
+    total: int
+    loss: float | None = None
+    seconds_left: float | None = None
+
+
+ShowProgress = Callable[[FineTuningProgress], None]
+
+
+def finetune_model(
+    model: str | Path,
+    texts: Sequence[str | Path],
+    settings: FineTuning,
+    out: str | Path,
+    *,
+    force: bool = False,
+    progress: ShowProgress | None = None,
+    command: str = "",
+) -> dict[str, Any]:
+    """Extend ``model``, train it on ``texts``, write it to the folder ``out``; returns a report.
+
+    Args:
+        model: a folder of transformers, or a run of ``whorl train``. The result has the same form.
+        texts: UTF-8 files; of a run also folders, or nothing for the text of its own training.
+        out: a new folder. A call with the same arguments continues one that was stopped.
+        force: replace the result of another fine-tuning in ``out``.
+
+    Raises:
+        Interrupted: after SIGINT or SIGTERM, when the checkpoint is saved.
+        ValueError: the model cannot be extended, the text is too short, or ``out`` is in use.
+    """
+    path = Path(model)
+    with open_processes() as processes:
+        _check_processes(settings, processes)
+        is_run = (path / "config.toml").is_file()
+        tuned: TunedModel = (open_run if is_run else open_folder)(path, texts, settings)
+        length = settings.length or (tuned.trained if settings.shortens else tuned.target)
+        _check_lengths(tuned, settings, length)
+        folder = TrainingFolder(Path(out), force=force)
+        return _FineTuning(tuned, settings, length, folder, processes, progress, command).run()
+
+
+class _FineTuning:
+    """One fine-tuning, and what its parts share."""
+
+    def __init__(
+        self,
+        model: TunedModel,
+        settings: FineTuning,
+        length: int,
+        folder: TrainingFolder,
+        processes: ProcessGroup,
+        progress: ShowProgress | None,
+        command: str,
+    ) -> None:
+        self.model, self.settings, self.length = model, settings, length
+        self.folder, self.processes = folder, processes
+        self.show, self.command = progress or _show_nothing, command
+        self.rate = settings.learning_rate or model.default_learning_rate
+        #: What the trained weights depend on.
+        self.plan = {
+            **{name: one for name, one in settings.to_dict().items() if name != "validation"},
+            "model": model.name,
+            "weights": model.digest,
+            "text": model.text.digest,
+            "length": length,
+            "trained": model.trained,
+            "target": model.target,
+            "scaling": model.scaling,
+            "learning_rate": self.rate,
+        }
+
+    def run(self) -> dict[str, Any]:
+        """Train and write; returns the report."""
+        settings = json.loads(json.dumps(self.plan))
+        if (found := self.folder.find_report(settings)) is not None:
+            return {**found, "folder": str(self.folder.out)}
+        if not self.processes.is_main:
+            self.processes.wait()  # until the first process has prepared the folder
+            with watch_signals() as stop:
+                self._train(stop)
+            self.processes.wait()
+            return {}
+        with self.folder.lock(), watch_signals() as stop:
+            self.folder.prepare(settings)
+            self.processes.wait()
+            before = self._validate()
+            info, tuner = self._train(stop)
+            if tuner is not None:
+                tuner.merge_and_unload()
+            self.model.use_attention(None)
+            report = self._build_report(settings, before, info)
+            metrics = self.folder.metrics_path.read_bytes()
+            written = (metrics, info.metrics, info.step, info.seconds, self.command)
+            self.folder.write_model(self.model, WrittenTraining(*written), report)
+            self.processes.wait()
+        return {**report, "folder": str(self.folder.out)}
+
+    def _train(self, stop: threading.Event) -> tuple[CheckpointInfo, Any]:
+        """Train to the last step; returns what the last checkpoint says, and LoRA's model."""
+        settings, model, main = self.settings, self.model, self.processes.is_main
+        if settings.attention == "shifted-sparse":
+            model.use_attention(max(2, self.length // _GROUPS // 2 * 2))
+        tuner = None
+        if settings.lora is not None:
+            tuner = add_lora(model, settings.lora, settings.seed)
+        weights = TrainedWeights(model)
+        self.trained_parameters = weights.count()
+        optimizer = TuningOptimizer(weights, self.rate)
+        start = info = CheckpointInfo(0, 0.0)
+        if (saved := self.folder.read_saved()) is not None:
+            saved.load(weights, optimizer)
+            start = info = saved.info
+        self.processes.wait()  # until all have read it
+        model.module.train()
+        began = last_saved = time.monotonic()
+        metrics = self.folder.open_metrics(start.step) if main else None
+        try:
+            for step in range(start.step + 1, settings.steps + 1):
+                line = self._take_step(weights, optimizer, step)
+                now = time.monotonic()
+                seconds = start.seconds + now - began
+                line = add_checksum({**line, "seconds": round(seconds, 3)}, info.metrics)
+                info = replace(info, step=step, seconds=seconds, metrics=line["checksum"])
+                stopping = self.processes.agree(stop.is_set())
+                if metrics is not None:
+                    metrics.write(json.dumps(line) + "\n")
+                    metrics.flush()
+                    left = (now - began) * (settings.steps - step) / (step - start.step)
+                    self.show(FineTuningProgress(step, settings.steps, line["loss"], left))
+                    stopping = stopping or stop.is_set()
+                    due = now - last_saved > SECONDS_BETWEEN_CHECKPOINTS
+                    if stopping or due or step == settings.steps:
+                        os.fsync(metrics.fileno())  # before the checkpoint, which must not be ahead
+                        self._save(info, weights, optimizer)
+                        last_saved = time.monotonic()
+                if self.processes.agree(stopping) and step < settings.steps:
+                    raise Interrupted
+        finally:
+            if metrics is not None:
+                metrics.close()
+        model.module.eval()
+        return info, tuner
+
+    def _take_step(
+        self, weights: TrainedWeights, optimizer: TuningOptimizer, step: int
+    ) -> dict[str, Any]:
+        try:
+            return take_step(
+                self.model, weights, optimizer, self.settings, self.length, step, self.processes
+            )
+        except (RuntimeError, MemoryError) as error:
+            if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and (
+                "alloc" not in str(error)
+            ):
+                raise
+            raise ValueError(
+                f"there is too little memory for a step of {self.settings.batch} sequences of"
+                f" {self.length:,} tokens. Lower batch (and raise accumulation as much), choose a"
+                " shorter length with positions 'pose', or attention 'shifted-sparse'."
+            ) from None
+
+    def _save(
+        self, info: CheckpointInfo, weights: TrainedWeights, optimizer: TuningOptimizer
+    ) -> None:
+        try:
+            info.save(self.folder.checkpoint_path, weights, optimizer)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"the checkpoint of step {info.step} could not be written to"
+                f" {str(self.folder.folder)!r} ({error.strerror or error}). Free some space; the"
+                " same call then continues from the last one",
+            ) from None
+
+    def _validate(self) -> dict[str, float]:
+        """Mean loss by length of the last tokens of windows of validation text."""
+        trained, target = self.model.trained, self.model.target
+        most = self.settings.count_validation_windows(target)
+        if len(self.model.text.validation) <= target or not most:
+            return {}  # too little text to hold so much of it out
+        self.model.module.eval()
+        scored = min(_SCORED, trained)
+        windows = self.model.text.cut_validation(target, most)
+        found = {}
+        for length in (trained, target):
+            losses = [self.model.score_end(row[-length - 1 :], scored) for row in windows]
+            found[str(length)] = sum(losses) / len(losses)
+        return found
+
+    def _build_report(
+        self, settings: dict[str, Any], before: dict[str, float], info: CheckpointInfo
+    ) -> dict[str, Any]:
+        return {
+            "kind": self.model.kind,
+            "model": self.model.name,
+            "trained": self.model.trained,
+            "target": self.model.target,
+            "length": self.length,
+            "steps": info.step,
+            "seconds": round(info.seconds, 3),
+            "trained_parameters": self.trained_parameters,
+            "scaling": self.model.scaling,
+            "loss_before": before,
+            "loss_after": self._validate(),
+            "settings": settings,
+        }
+
+
+def _check_processes(settings: FineTuning, processes: ProcessGroup) -> None:
+    if settings.batch % processes.world:
+        raise ValueError(
+            f"batch must be a multiple of the {processes.world} processes, which share it; got"
+            f" {settings.batch}."
+        )
+
+
+def _check_lengths(model: TunedModel, settings: FineTuning, length: int) -> None:
+    if length > model.target:
+        raise ValueError(
+            f"length must be at most the target, {model.target:,} tokens; got {length:,}. Choose a"
+            " larger factor, or a shorter length."
+        )
+    model.text.check_length(length, "the training length")
+
+
+def _show_nothing(moment: FineTuningProgress) -> None:
+    pass
