@@ -55,9 +55,9 @@ def test_every_budget_can_be_chosen(whorl: Whorl, asked: dict[str, Any]) -> None
         assert asked["folder"] == Path("runs") / name
     text = " ".join(whorl("compare", "--help").out.replace("\u2502", " ").split())
     for words in (
-        "quick takes four to nine minutes.",
+        "quick takes five to ten minutes.",
         "standard has every encoding and three seeds.",
-        "converged has every encoding, three times the steps and two seeds, and takes one to two",
+        "converged has every encoding, six times the steps and two seeds, and takes two to four",
         "full takes a night.",
     ):
         assert words in text
@@ -91,7 +91,7 @@ def test_a_comparison(whorl: Whorl, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     args = [*TINY, "--encodings=rope", "--data", str(text), "--out", str(out), "--no-speed"]
     done = whorl("compare", *args, "--chart", str(chart))
     assert done.code == 0, done.err
-    assert "rope+yarn" in done.out
+    assert "rope+dynamic_ntk" in done.out
     assert str(out / "report.html") in done.out.replace("\n", "")
     assert chart.read_text().startswith("<svg")
     monkeypatch.setattr("whorl.lab.compare.page.render_page", lambda comparison: "")

@@ -220,7 +220,7 @@ def test_from_takes_the_settings_of_the_run(
     assert config.evaluation == old.evaluation
     assert config.start.folder == str(finished)
     training = config.training
-    assert (training.length, training.batch, training.seed, training.steps) == (32, 2, 5, 1200)
+    assert (training.length, training.batch, training.seed, training.steps) == (32, 2, 5, 1800)
     assert read_rates(config) == choose_rates("alibi", 32)
     assert str(asked["folder"]) == "runs/alibi-from-first"
 

@@ -11,6 +11,7 @@ import whorl
 from whorl.lab import EvaluationConfig, ModelConfig, RunConfig
 from whorl.lab.compare import noise
 from whorl.lab.compare.claims import CLAIMS, Claim, check_claims
+from whorl.lab.compare.curves import LearningCurve
 from whorl.lab.compare.gather import EncodingResults
 from whorl.lab.compare.statistics import Estimate, estimate
 from whorl.lab.evaluate import SCALINGS
@@ -211,6 +212,22 @@ def test_a_lead_that_was_lost_is_not_settled() -> None:
     before: dict[str, Any] = {"rope": {128: SAME, 512: SAME}, "t5": {128: risen(0.6), 512: SAME}}
     assert judge_with_third("rope-below-t5", now, now)["outcome"] == "reproduced"
     assert judge_with_third("rope-below-t5", now, before)["outcome"] == "not yet"
+
+
+@pytest.mark.parametrize(("last", "expected"), [(2.2, "not yet"), (2.005, "reproduced")])
+def test_one_row_may_go_on_while_the_other_stays(last: float, expected: str) -> None:
+    """A lead of 0.3 that stands still proves nothing while both rows still gain 0.5.
+
+    last: validation loss with a third of the steps; it ends at 1.998.
+    """
+    now: dict[str, Any] = {"rope": {128: SAME, 512: SAME}, "learned": {128: risen(0.3), 512: SAME}}
+    before: dict[str, Any] = {
+        "rope": {128: risen(0.5), 512: SAME},
+        "learned": {128: risen(0.8), 512: SAME},
+    }
+    short = [replace(entry, curves={0: LearningCurve((33,), (last,))}) for entry in made(**before)]
+    found = check_claims(add_thirds(made(**now), short), CONFIG)
+    assert {one["id"]: one["outcome"] for one in found}["rope-below-learned"] == expected
 
 
 def test_every_number_of_a_claim_must_have_settled() -> None:

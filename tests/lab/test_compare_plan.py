@@ -14,7 +14,7 @@ from whorl.lab.evaluate import SCALINGS
 
 def test_quick() -> None:
     plan = ComparisonPlan.from_budget("quick")
-    wanted = ["nope", "sinusoidal", "learned", "rope", "alibi", "t5", "kerple", "xpos"]
+    wanted = ["sinusoidal", "learned", "rope", "alibi", "t5", "kerple", "xpos", "transformer_xl"]
     names = [f"{name}-seed0" for name in wanted]
     assert [job.name for job in plan.list_runs()] == [*names, *(f"{name}-third" for name in names)]
     rotary = [job.name for job in plan.list_runs() if job.scalings]
@@ -41,17 +41,20 @@ def test_every_run_has_another_with_a_third_of_its_steps() -> None:
     for name, job in jobs.items():
         if not name.endswith("-third"):
             short = jobs[f"{name}-third"]
-            training = dataclasses.replace(job.config.training, steps=400)
-            assert job.config.training.steps == 1200
+            training = dataclasses.replace(job.config.training, steps=600)
+            assert job.config.training.steps == 1800
             assert short.config == dataclasses.replace(job.config, training=training)
             assert short.scalings == job.scalings
 
 
-def test_the_third_of_converged_is_quick() -> None:
-    short = {job.name: job.config for job in ComparisonPlan.from_budget("converged").list_runs()}
-    for job in ComparisonPlan.from_budget("quick").list_runs():
+def test_converged_has_the_rows_of_quick_with_six_times_the_steps() -> None:
+    quick, converged = (ComparisonPlan.from_budget(name) for name in ("quick", "converged"))
+    assert {*quick.scalings} <= {*converged.scalings}
+    long = {job.name: job.config for job in converged.list_runs()}
+    for job in quick.list_runs():
         if not job.name.endswith("-third"):
-            assert short[f"{job.name}-third"] == job.config
+            training = dataclasses.replace(job.config.training, steps=10800)
+            assert long[job.name] == dataclasses.replace(job.config, training=training)
 
 
 def test_runs_differ_in_encoding_rate_and_seed_only() -> None:

@@ -264,7 +264,7 @@ def test_an_export_is_read_again(trained: Path, tmp_path: Path) -> None:
     tokens = torch.arange(20).unsqueeze(0)
     assert torch.equal(found.model(tokens), run.model(tokens))
     assert found.settings.start == StartConfig(folder=str(folder))
-    assert found.settings.training.steps == 1200
+    assert found.settings.training.steps == 1800
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ Length = Annotated[
     int | None, make_length_option("Tokens of a training sequence [128].", rich_help_panel=_MODEL)
 ]
 Batch = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Sequences a step [16].")]
-Steps = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Training steps [1200].")]
+Steps = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Training steps [1800].")]
 Layers = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Layers [2].")]
 Width = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Model width [48].")]
 Heads = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Attention heads [4].")]

@@ -33,9 +33,9 @@ class Budget(str, Enum):
 
 
 Size = typer.Option(
-    help="How much is trained, on two cores. quick takes four to nine minutes. standard has every"
-    " encoding and three seeds. converged has every encoding, three times the steps and two seeds,"
-    " and takes one to two hours. full takes a night."
+    help="How much is trained, on two cores. quick takes five to ten minutes. standard has every"
+    " encoding and three seeds. converged has every encoding, six times the steps and two seeds,"
+    " and takes two to four hours. full takes a night."
 )
 Encodings = typer.Option(
     metavar="A,B",

@@ -198,7 +198,7 @@ class TrainingConfig:
 
     length: int = 128
     batch: int = 16
-    steps: int = 1200
+    steps: int = 1800
     optimizer: OptimizerName = "muon"
     learning_rate: float = 1e-2
     encoding_learning_rate: float = 1e-2

@@ -7,7 +7,7 @@ from typing import Any
 
 from .noise import ACCURACY_NOISE, compute_noise, find_deviation
 from .statistics import estimate
-from .thresholds import HOLDS
+from .thresholds import FLAT, HOLDS
 
 __all__ = ["MISSING", "ComparisonView", "format_count", "join_names", "read_number"]
 
@@ -229,8 +229,9 @@ class ComparisonView:
     ) -> list[Mapping[str, Any]]:
         """The ``rows`` that three times as many steps may put before ``best`` at ``length``.
 
-        Their distance has become smaller since a third of the steps, and would be 0, or what a seed
-        may change, if it changed as much again.
+        Their distance would be 0, or what a seed may change, if it became smaller again as much as
+        since a third of the steps; or, unless both curves are flat, if they gained as much again
+        and the best one nothing.
         """
         return [row for row in rows if row is not best and self._is_catching_up(best, row, length)]
 
@@ -250,9 +251,26 @@ class ComparisonView:
     def _is_catching_up(self, best: Mapping[str, Any], row: Mapping[str, Any], length: int) -> bool:
         gap = self._compute_gap(best, row, length)
         before = self._compute_gap(best, row, length, third=True)
-        if gap is None or before is None or before <= gap:
+        if gap is None or before is None:
             return False
-        return 2 * gap - before <= self._compute_noise((best, row), length)
+        noise = self._compute_noise((best, row), length)
+        if before > gap and 2 * gap - before <= noise:
+            return True
+        return not (self.is_flat(best) and self.is_flat(row)) and (
+            gap - self._compute_gain(row, length) <= noise
+        )
+
+    def is_flat(self, row: Mapping[str, Any]) -> bool:
+        """Whether the last tenth of the steps took less than 0.5 % of the validation loss away."""
+        found = read_number(row.get("last_tenth"))
+        return found is not None and found < FLAT
+
+    def _compute_gain(self, row: Mapping[str, Any], length: int) -> float:
+        """How much better ``row`` is than with a third of the steps; 0 if it is not known."""
+        now, before = self.get_value(row, length), self._get_third(row, length)
+        if now is None or before is None:
+            return 0.0
+        return now - before if self.is_accuracy else before - now
 
     def _compute_gap(
         self, best: Mapping[str, Any], row: Mapping[str, Any], length: int, *, third: bool = False

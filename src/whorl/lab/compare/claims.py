@@ -6,14 +6,15 @@ three seeds or more, differences are paired by seed. With fewer they are paired 
 and must exceed the bound by what another seed may change (noise.py).
 
 Claims about how well an encoding does when it has learned are judged only if their number has
-*settled*: v is the number here and w the one of runs with a third of the steps, and three times as
-many steps that change it as much again, 2 v - w, leave it on the same side of the bound, by more
-than other seeds may change that. Otherwise the outcome is *not yet*. Claims about how fast it
-learns compare the steps to a loss that both reach: the larger one of their last validation losses.
+*settled*. Three times as many steps may change every row again as much as it has changed since runs
+with a third of the steps; the number must stay on the same side of its bound, by more than other
+seeds may change that. If a curve is not yet flat, it must also stay there when one row changes so
+and the others do not. Otherwise the outcome is *not yet*. Claims about how fast it learns compare
+the steps to a loss that both reach: the larger one of their last validation losses.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -26,6 +27,7 @@ from .gather import EncodingResults
 from .noise import compute_noise, find_deviation, get_curve_deviation
 from .published import CLAIMS, FAR, RISES, Claim, LossFunction, Measure, build_rise
 from .statistics import Estimate, estimate
+from .thresholds import FLAT
 
 __all__ = ["CLAIMS", "Claim", "check_claims"]
 
@@ -127,29 +129,51 @@ def _judge_losses(
         )
         if outcome == _OPEN and number.over != _NO_SEED:
             text += f"; {explain_open(number.value, claim.bound, noise)}"
-        before = _compute_with_third(measure, entries, at)
-        if before is None:
+        changes = _list_changes(measure, entries, at)
+        if changes is None or not math.isfinite(number.value.mean):
             outcome, text = _NOT_YET, f"{text}; no run with a third of the steps"
         else:
-            text += f"; with a third of the steps {before:.2f}"
-            if not has_settled(side, number.value, before, claim.bound, noise):
+            text += f"; with a third of the steps {number.value.mean - sum(changes):.2f}"
+            flat = all(map(_is_flat, entries.values()))
+            if not has_settled(side, number.value, changes, claim.bound, noise, flat=flat):
                 outcome, text = _NOT_YET, f"{text}, so that more steps may change the outcome"
         found.append(_Judgement(outcome, number.value, text))
     order = (_FAILED, _NOT_YET, _OPEN, _REPRODUCED)
     return min(found, key=lambda one: (order.index(one.outcome), one.value.mean))
 
 
-def _compute_with_third(measure: Measure, entries: Entries, at: Mapping[int, int]) -> float | None:
-    """The measure in runs with a third of the steps; None if a seed has none."""
-    thirds = {
-        name: entry.third
-        for name, entry in entries.items()
-        if entry.third is not None and entry.evaluations.keys() <= entry.third.evaluations.keys()
-    }
-    if len(thirds) < len(entries):
-        return None
-    mean = _estimate_measure(measure, thirds, at, {}).value.mean
-    return mean if math.isfinite(mean) else None
+def _list_changes(measure: Measure, entries: Entries, at: Mapping[int, int]) -> list[float] | None:
+    """What each row has added to the measure since a third of the steps; None if it is not known.
+
+    The measure is a sum of losses with factors, so that what the rows add makes the whole change.
+    """
+    changes = []
+    for name, entry in entries.items():
+        third = entry.third
+        if third is None or not entry.evaluations.keys() <= third.evaluations.keys():
+            return None
+        moved = {
+            times: _average_loss(entry, length) - _average_loss(third, length, entry.evaluations)
+            for times, length in at.items()
+        }
+        changes.append(
+            measure.compute(
+                lambda row, times, name=name, moved=moved: moved[times] if row == name else 0.0
+            )
+        )
+    return changes if all(map(math.isfinite, changes)) else None
+
+
+def _average_loss(entry: EncodingResults, length: int, seeds: Iterable[int] | None = None) -> float:
+    """Mean loss of ``seeds``, or of all."""
+    losses = entry.get_by_seed(length, "loss")
+    return fmean(losses[seed] for seed in (losses if seeds is None else seeds))
+
+
+def _is_flat(entry: EncodingResults) -> bool:
+    """Whether the last tenth of the steps took less than 0.5 % of the validation loss away."""
+    found = entry.last_tenth
+    return found is not None and found < FLAT
 
 
 def _judge_speed(entries: Entries) -> _Judgement:
@@ -220,12 +244,8 @@ def _has_learned(entry: EncodingResults, length: int) -> bool:
 
 def _list_losses(claim: Claim, entries: Entries, at: Mapping[int, int]) -> str:
     """Mean losses of each row: "rope 1.75 (1x) 2.63 (4x), alibi 1.80 (1x) 1.81 (4x)"."""
-
-    def average(entry: EncodingResults, times: int) -> float:
-        return fmean(entry.get_by_seed(at[times], "loss").values())
-
     return ", ".join(
-        " ".join([name, *(f"{average(entry, n):.2f} ({n}x)" for n in claim.multiples)])
+        " ".join([name, *(f"{_average_loss(entry, at[n]):.2f} ({n}x)" for n in claim.multiples)])
         for name, entry in entries.items()
     )
 
@@ -281,18 +301,15 @@ def _compute_measure_noise(
     measure: Measure, entries: Entries, at: Mapping[int, int], trained: Entries, seeds: int
 ) -> float:
     """How much other seeds may change a measure, which is a sum of losses with factors."""
-
-    def average(entry: EncodingResults, times: int) -> float:
-        return fmean(entry.get_by_seed(at[times], "loss").values())
-
     parts = []
     for name, entry in entries.items():
         for times in at:
             # The measure of a loss of 1 here and 0 elsewhere is the factor of this loss.
             factor = measure.compute(lambda *cell, here=(name, times): float(cell == here))
             if factor:
-                start = average(trained.get(entry.trained_as, entry), 1)
-                parts.append((factor, find_deviation(times, average(entry, times) - start)))
+                start = _average_loss(trained.get(entry.trained_as, entry), at[1])
+                rise = _average_loss(entry, at[times]) - start
+                parts.append((factor, find_deviation(times, rise)))
     return compute_noise(parts, seeds)
 
 

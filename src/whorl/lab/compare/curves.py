@@ -78,4 +78,6 @@ def compute_last_tenth(pairs: Sequence[tuple[LearningCurve, LearningCurve]]) -> 
         return None
     before, now = pairs[0]
     more = now.steps[-1] / before.steps[-1]  # about three, by rounding
+    if more <= 1:
+        return None
     return float(1 - 0.9 ** (math.log(short / full) / math.log(more)))

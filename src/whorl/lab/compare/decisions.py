@@ -1,11 +1,13 @@
 """On which side of a bound a number is, and whether more training steps could move it.
 
 The number is above the bound if its whole 95 % interval is, by more than other seeds may change
-it; below it in the same way; else it is open. It has *settled* if another change as large as that
-since a third of the steps would leave it there.
+it; below it in the same way; else it is open. It has *settled* if changes as large as those since a
+third of the steps would leave it there: of all rows together and, unless their curves are flat, of
+one row while the others stay.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from .statistics import Estimate
@@ -31,20 +33,37 @@ def find_side(value: Estimate, bound: float, noise: float = 0.0) -> Side:
     return "below" if value.high < bound - noise else "open"
 
 
-def has_settled(side: Side, value: Estimate, before: float, bound: float, noise: float) -> bool:
-    """Whether the side stays if the value changes again as much as since ``before``.
+def has_settled(
+    side: Side,
+    value: Estimate,
+    changes: Sequence[float],
+    bound: float,
+    noise: float,
+    *,
+    flat: bool = False,
+) -> bool:
+    """Whether the side stays if the rows change again as much as since a third of the steps.
 
     What is uncertain in a value counts for both of them. A number that is open has settled if it
     has changed by no more than that.
+
+    changes: what each row has added to the value. flat: whether the curves of all rows are, so that
+    one row will not change while the others stay.
+
+    >>> has_settled("above", Estimate(0.14, 0.13, 0.15), [0.3, -0.25], 0.0, 0.01)
+    False
+    >>> has_settled("above", Estimate(0.14, 0.13, 0.15), [0.3, -0.25], 0.0, 0.01, flat=True)
+    True
     """
     known = value.low is not None and value.high is not None
     uncertain = max(noise, (value.high - value.low) / 2 if known else 0.0)  # type: ignore[operator]
-    later, margin = 2 * value.mean - before, math.sqrt(5) * uncertain
+    margin = math.sqrt(5) * uncertain
+    possible = [sum(changes), *([] if flat else changes)]
     if side == "above":
-        return later > bound + margin
+        return all(value.mean + change > bound + margin for change in possible)
     if side == "below":
-        return later < bound - margin
-    return not known or abs(value.mean - before) <= math.sqrt(2) * uncertain
+        return all(value.mean + change < bound - margin for change in possible)
+    return not known or all(abs(change) <= math.sqrt(2) * uncertain for change in possible)
 
 
 def explain_open(value: Estimate, bound: float, noise: float) -> str:

@@ -21,6 +21,7 @@ from whorl.lab.runs import Run
 from .curves import LearningCurve, average_curves, compute_last_tenth
 from .plan import BUDGETS, SHORT_SUFFIX, shorten_run
 from .statistics import Estimate, estimate
+from .thresholds import FLAT
 
 __all__ = ["FORMAT", "EncodingResults", "build_comparison", "find_runs", "load_comparison"]
 
@@ -376,8 +377,10 @@ def _list_notes(
         notes.append(
             "Rows were also trained with a third of the steps"
             f" ({shorten_run(config).training.steps}); what differs between the two has not"
-            " settled. A claim about what a row has learned is judged if another change of the same"
-            " size would not reverse it; otherwise it is 'not yet'."
+            " settled. A claim about what rows have learned is judged if more changes of the same"
+            " size would not reverse it: of all rows together and, unless the last tenth of the"
+            f" steps took less than {100 * FLAT:g} % from the loss of each, of one row while the"
+            " others stay. Otherwise it is 'not yet'."
         )
     if config.training.precision == "bfloat16":
         notes.append("Trained in bfloat16, evaluated in float32.")

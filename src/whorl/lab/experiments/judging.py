@@ -103,7 +103,7 @@ def judge_contrast(
     if tied:
         settled = abs(2 * value.mean - third) < measure.tied
     else:
-        settled = has_settled(side, value, third, 0.0, noise)
+        settled = has_settled(side, value, [value.mean - third], 0.0, noise)
     if not settled:
         text = "more steps may change it"
         return replace(found, outcome="not yet", reason=text)
