@@ -307,6 +307,19 @@ def test_contestants_that_grow_are_called_equally_often() -> None:
     assert [(t.samples, t.loops) for t in timings] == [(3, 7), (3, 1)]
 
 
+def test_short_calls_are_timed_in_more_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    def call() -> None:
+        clock[0] += 0.25
+
+    monkeypatch.setattr("whorl.bench.contestants.time.perf_counter", lambda: clock[0])
+    both = [Contestant(name, call, lambda: None) for name in ("a", "b")]
+    assert [t.samples for t in time_alternately(both, 3, least_seconds=1.0)] == [3, 3]
+    assert [t.samples for t in time_alternately(both, 3, least_seconds=4.0)] == [8, 8]
+    assert time_alternately([], 3, least_seconds=4.0) == []
+
+
 def test_each_sample_of_stepped_frequencies_has_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = dataclasses.replace(TINY, stepped=(64,))
     (found,) = [c for c in plan.list_cells() if c.kind == "stepped"]

@@ -34,7 +34,9 @@ def small_models(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_cell_is_measured(tmp_path: Path) -> None:
-    plan = Plan(lengths=(12, 20), works=("prefill", "decode", "training"), repeats=1)
+    plan = Plan(
+        lengths=(12, 20), works=("prefill", "decode", "training"), repeats=1, least_seconds=0.0
+    )
     report = run(plan, sink=tmp_path / "r.json")
     assert report.complete
     assert [cell.cell for cell in report.cells] == plan.list_cells()
@@ -61,7 +63,9 @@ def test_a_model_that_differs_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> N
         return (lambda: torch.full((2,), 1.001 if name == "installed" else 1.0)), 1
 
     monkeypatch.setattr(contestants, "build_call", build)
-    cell = runner.measure_cell(Cell("bloom", "prefill", 12, 1, 1), Plan(repeats=1))
+    cell = runner.measure_cell(
+        Cell("bloom", "prefill", 12, 1, 1), Plan(repeats=1, least_seconds=0.0)
+    )
     assert cell.gain is None
     (wrong,) = [result for result in cell.results if result.problem]
     assert (wrong.name, wrong.problem) == ("installed", "differs from transformers by 1.0e-03")

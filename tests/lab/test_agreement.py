@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from whorl.lab.compare import load_comparison
-from whorl.lab.compare.agreement import measure_agreement, rank_with_ties
+from whorl.lab.compare.agreement import measure_agreement, rank_with_ties, select_third
 
 PUBLISHED = Path(__file__).parents[2] / "benchmarks"
 
@@ -45,29 +45,58 @@ def test_too_few_rows() -> None:
         measure_agreement(one, one)
 
 
-def test_the_published_quick_comparison_agrees_with_the_long_one() -> None:
-    """What the README shows after 1200 steps holds after three times as many."""
+def test_pairs_in_another_order() -> None:
+    short = make_comparison(rope=(1.0, 1.0), t5=(1.1, 1.1), nope=(1.2, 1.2))
+    long = make_comparison(rope=(1.3, 1.0), t5=(1.2, 1.04), nope=(1.26, 0.9))
+    found = measure_agreement(short, long)["reversed"]
+    assert found == {128: [("rope", "t5")], 256: [("rope", "nope"), ("t5", "nope")]}
+
+
+def test_losses_with_a_third_of_the_steps() -> None:
+    whole = {
+        "settings": {"length": 128, "lengths": [128], "steps": 10800},
+        "rows": [{"name": "rope", "third": {"128": 1.5}}, {"name": "nope", "third": None}],
+    }
+    assert select_third(whole) == {
+        "settings": {"length": 128, "lengths": [128], "steps": 3600},
+        "rows": [{"name": "rope", "by_length": {"128": {"mean": 1.5}}}],
+    }
+
+
+def load_published() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The quick comparison and the long one."""
     short, long = (
         load_comparison(PUBLISHED / f"{name}-compare.json")
         for name in ("2026-11-18-amd-epyc", "2026-11-18-amd-epyc-converged")
     )
-    assert long["settings"]["steps"] == 3 * short["settings"]["steps"]
-    found = measure_agreement(short, long)
-    assert len(found["rows"]) == 9
+    assert long["settings"]["steps"] == 6 * short["settings"]["steps"]
+    return short, long
+
+
+def test_the_published_quick_comparison_agrees_with_the_long_one() -> None:
+    """What the README shows holds after six times the steps, and after twice as many.
+
+    At the trained length nearly all rows are tied after six times the steps, so that ranks say
+    nothing; there no pair may be in another order.
+    """
+    short, long = load_published()
+    after_all, after_third = (measure_agreement(short, one) for one in (long, select_third(long)))
+    assert len(after_all["rows"]) == 9
+    for length in (256, 512, 2048):
+        assert after_all["correlation"][length] >= 0.9, length
     for length in (128, 256, 512, 2048):
-        assert found["correlation"][length] >= 0.9, length
-    for name, (here, there) in found["differences"].items():
-        assert abs(here - there) <= 0.1, name
+        assert after_third["correlation"][length] >= 0.9, length
+    for found in (after_all, after_third):
+        assert found["reversed"][128] == []
+        for name, (here, there) in found["differences"].items():
+            assert abs(here - there) <= 0.1, name
 
 
 def test_no_outcome_of_the_quick_comparison_contradicts_the_long_one() -> None:
     """What one calls reproduced, the other does not call not reproduced."""
-    short, long = (
-        load_comparison(PUBLISHED / f"{name}-compare.json")
-        for name in ("2026-11-18-amd-epyc", "2026-11-18-amd-epyc-converged")
-    )
+    short, long = load_published()
     outcomes = {claim["id"]: claim["outcome"] for claim in long["claims"]}
     decided = {"reproduced", "not reproduced"}
     pairs = [(claim["outcome"], outcomes[claim["id"]]) for claim in short["claims"]]
-    assert sum({*pair} <= decided for pair in pairs) >= 8
+    assert sum({*pair} <= decided for pair in pairs) >= 7
     assert [pair for pair in pairs if {*pair} == decided] == []

@@ -49,17 +49,26 @@ def prepare_contestants(makers: ContestantMakers) -> tuple[list[Contestant], dic
     return found, wrong
 
 
-def time_alternately(contestants: Sequence[Contestant], repeats: int) -> list[Timing]:
-    """Seconds of one unit of each contestant; all are called equally often, as caches grow."""
+def time_alternately(
+    contestants: Sequence[Contestant], repeats: int, least_seconds: float = 0.0
+) -> list[Timing]:
+    """Seconds of one unit of each contestant; all are called equally often, as caches grow.
+
+    There are at least ``repeats`` rounds, and more until they have taken ``least_seconds``: the
+    median of a few short calls moves by more than what is to be shown.
+    """
     samples: list[list[float]] = [[] for _ in contestants]
-    for number in range(repeats + 1):  # the first round is the warm-up
+    rounds, spent = -1, 0.0  # the first round is the warm-up
+    while rounds < repeats or (contestants and spent < least_seconds):
         for n in range(len(contestants)):
-            who = (n + number) % len(contestants)
+            who = (n + rounds + 1) % len(contestants)
             start = time.perf_counter()
             contestants[who].call()
             seconds = time.perf_counter() - start
-            if number:
+            if rounds >= 0:
+                spent += seconds
                 samples[who].append(seconds / contestants[who].units)
+        rounds += 1
     return [Timing.from_samples(s, c.units) for s, c in zip(samples, contestants, strict=True)]
 
 

@@ -48,15 +48,20 @@ class Cell(BenchmarkCell):
 
 @dataclass(frozen=True)
 class Plan(BenchmarkPlan):
-    """Models, kinds of work and lengths, and the effort."""
+    """Models, kinds of work and lengths, and the effort.
+
+    repeats: rounds, in each of which both models run once; more until a cell has taken
+        least_seconds.
+    """
 
     models: tuple[str, ...] = MODELS
     works: tuple[Work, ...] = ("prefill", "decode", "training", "memory")
     lengths: tuple[int, ...] = _LENGTHS
     memory_length: int = 8192
     repeats: int = 5
+    least_seconds: float = 20.0
 
-    EFFORT: ClassVar[tuple[str, ...]] = ("repeats",)
+    EFFORT: ClassVar[tuple[str, ...]] = ("repeats", "least_seconds")
     PEERS: ClassVar[str] = "a model is compared with itself, as transformers runs it"
 
     def __post_init__(self) -> None:
@@ -65,7 +70,7 @@ class Plan(BenchmarkPlan):
     @classmethod
     def quick(cls) -> "Plan":
         """Cells for a minute or two: prefill of the shorter lengths and decode, one thread."""
-        return cls(works=("prefill", "decode"), lengths=(512, 1024))
+        return cls(works=("prefill", "decode"), lengths=(512, 1024), least_seconds=2.0)
 
     def list_cells(self) -> list[Cell]:
         """All cells, in the order of the thread counts."""

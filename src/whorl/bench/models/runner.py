@@ -23,7 +23,7 @@ def measure_cell(cell: Cell, plan: Plan) -> CellResult:
     prepare_allocator()
     with use_threads(cell.threads):
         able, problems = prepare_contestants(build_contestants(cell))
-        timings = time_alternately(able, plan.repeats)
+        timings = time_alternately(able, plan.repeats, plan.least_seconds)
     timed = [Result(c.name, timing) for c, timing in zip(able, timings, strict=True)]
     wrong = [Result(name, problem=problem) for name, problem in problems.items()]
     return CellResult(cell, (*timed, *wrong))

@@ -3,13 +3,17 @@
 Ranks of the rows are compared by Spearman's correlation at each length. Rows within TIE nats of
 each other are tied: the rank of a row is one more than the number of rows that are better by more
 than that, plus half the number of rows that are tied with it.
+
+Ranks say nothing where nearly all rows of the long comparison are tied, as they are at the trained
+length when all have learned. Pairs that are in another order are therefore listed too.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from statistics import correlation
 from typing import Any
 
-__all__ = ["TIE", "measure_agreement", "rank_with_ties"]
+__all__ = ["TIE", "measure_agreement", "rank_with_ties", "select_third"]
 
 TIE = 0.05
 
@@ -19,8 +23,10 @@ def measure_agreement(
 ) -> dict[str, Any]:
     """How the rows that two comparisons share rank in both.
 
-    Returns by length, under "correlation", Spearman's correlation; and under "differences", by row,
-    the difference to ``reference`` at the trained length in the short and in the long one.
+    Returns by length, under "correlation", Spearman's correlation, and under "reversed", the pairs
+    of rows that differ by more than TIE in both and are in another order; and by row, under
+    "differences", the difference to ``reference`` at the trained length in the short and in the
+    long one.
     """
     tables = [{row["name"]: row["by_length"] for row in one["rows"]} for one in (short, long)]
     names = [name for name in tables[0] if name in tables[1]]
@@ -42,11 +48,35 @@ def measure_agreement(
             length: correlation(*(rank_with_ties(column) for column in pair))
             for length, pair in losses.items()
         },
+        "reversed": {length: _list_reversed(names, *pair) for length, pair in losses.items()},
         "differences": {
             name: tuple(column[n] - column[index] for column in trained)
             for n, name in enumerate(names)
         },
     }
+
+
+def select_third(comparison: Mapping[str, Any]) -> dict[str, Any]:
+    """The losses of the runs with a third of the steps, as a comparison for measure_agreement."""
+    rows = [
+        {"name": row["name"], "by_length": {n: {"mean": loss} for n, loss in row["third"].items()}}
+        for row in comparison["rows"]
+        if row.get("third")
+    ]
+    settings = comparison["settings"]
+    return {"settings": {**settings, "steps": settings["steps"] // 3}, "rows": rows}
+
+
+def _list_reversed(
+    names: Sequence[str], short: Sequence[float], long: Sequence[float]
+) -> list[tuple[str, str]]:
+    """Pairs of names; the first one is better in the short comparison, and worse in the long."""
+    found = []
+    for pair in combinations(range(len(names)), 2):
+        a, b = sorted(pair, key=short.__getitem__)
+        if short[b] - short[a] > TIE and long[a] - long[b] > TIE:
+            found.append((names[a], names[b]))
+    return found
 
 
 def rank_with_ties(losses: Sequence[float]) -> list[float]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from whorl._support.markdown import render_table as markdown_table
 
-from ._columns import Column, Row, build_field_column, build_result_columns
+from ._columns import Column, Row, build_result_columns
 from ._view import ComparisonView
 from .verdict import write_verdict
 
@@ -145,12 +145,8 @@ def _describe_table(view: ComparisonView) -> str:
 def _build_results(view: ComparisonView) -> Any:
     from rich.text import Text
 
-    rows = view.rows
-    columns = [
-        *build_result_columns(view),
-        build_field_column("MB", "memory_mb", ",.0f"),
-    ]
-    heads = [column.head.replace(" (trained)", "*").replace(" at ", "\nat ") for column in columns]
+    rows, columns = view.rows, build_result_columns(view)
+    heads = [_fold_head(column.head) for column in columns]
     table = _build_table(_describe_table(view), ["encoding", *heads])
     table.collapse_padding = True  # so that names fit into 80 columns
     table.caption, table.caption_justify = f"* the trained length. {describe_last_tenth()}", "left"
@@ -162,6 +158,18 @@ def _build_results(view: ComparisonView) -> Any:
         ]
         table.add_row(Text(str(row["name"])), *cells)
     return table
+
+
+def _fold_head(head: str) -> str:
+    """A head in two lines, so that names of 18 letters fit beside the numbers in 80 columns."""
+    for long, short in (
+        (" (trained)", "*"),
+        (" at ", "\nat "),
+        ("last tenth", "last\ntenth"),
+        ("tokens/s", "tokens\nper s"),
+    ):
+        head = head.replace(long, short)
+    return head
 
 
 def _build_positions(view: ComparisonView) -> Any:
