@@ -119,7 +119,7 @@ def test_terminal_shows_verdict_table_claims_and_the_rest_in_this_order() -> Non
         "For texts longer than trained, choose alibi or kerple:",
         "(1 seed, 3 layers, width 96, 350 steps).",
         "Python 3.11.2 standard library: loss in nats per byte",
-        "last tenth",
+        "last tokens encoding",  # the second line of these heads is "tenth" and "per s"
         "alibi 2.12 2.02 2.04 2.05 2.06 2.08 -0.3 % 13,600",
         "kerple 2.14",
         "learned 2.38",
@@ -147,11 +147,13 @@ def test_terminal_fits_80_columns_and_takes_no_markup() -> None:
     document = comparison()
     document["rows"][0]["name"] = "[red]x[/]"
     document["rows"][1]["by_length"]["512"]["mean"] = math.inf
-    text = rendered(document, 80)
+    document["rows"][2]["name"] = "rope+alibi+dynamic"  # 18 letters
+    text = rendered(add_other(document, "accuracy"), 80)
     assert "[red]x[/]" in text
     assert max(map(len, text.splitlines())) <= 80
     assert "\n sinusoidal " in text
-    assert "tokens/s" in text
+    assert "\n rope+alibi+dynamic " in text
+    assert " tokens \n" in text
     assert "-0.3 %" in text
     assert "\u2026" not in text
 
