@@ -47,9 +47,10 @@ def test_too_few_rows() -> None:
 
 def test_pairs_in_another_order() -> None:
     short = make_comparison(rope=(1.0, 1.0), t5=(1.1, 1.1), nope=(1.2, 1.2))
-    long = make_comparison(rope=(1.3, 1.0), t5=(1.2, 1.04), nope=(1.26, 0.9))
-    found = measure_agreement(short, long)["reversed"]
-    assert found == {128: [("rope", "t5")], 256: [("rope", "nope"), ("t5", "nope")]}
+    long = make_comparison(rope=(1.3, 1.0), t5=(1.2, 1.04), nope=(1.26, 0.9))  # nope, rope: tied
+    found = measure_agreement(short, long)
+    assert found["reversed"] == {128: [("rope", "t5")], 256: [("rope", "nope"), ("t5", "nope")]}
+    assert found["decided"] == {128: 2, 256: 2}
 
 
 def test_losses_with_a_third_of_the_steps() -> None:
@@ -86,8 +87,19 @@ def test_the_published_quick_comparison_agrees_with_the_long_one() -> None:
         assert after_all["correlation"][length] >= 0.9, length
     for length in (128, 256, 512, 2048):
         assert after_third["correlation"][length] >= 0.9, length
+    # Of the rows that fail, some change places.
+    reverse = {n: {*after_all["reversed"][n]} for n in (128, 256, 512, 2048)}
+    assert reverse == {
+        128: set(),
+        256: set(),
+        512: {("sinusoidal", "learned")},
+        2048: {
+            ("learned", "rope"),
+            ("rope+dynamic_ntk", "learned"),
+            ("rope+dynamic_ntk", "rope"),
+        },
+    }
     for found in (after_all, after_third):
-        assert found["reversed"][128] == []
         for name, (here, there) in found["differences"].items():
             assert abs(here - there) <= 0.1, name
 
@@ -100,3 +112,7 @@ def test_no_outcome_of_the_quick_comparison_contradicts_the_long_one() -> None:
     pairs = [(claim["outcome"], outcomes[claim["id"]]) for claim in short["claims"]]
     assert sum({*pair} <= decided for pair in pairs) >= 7
     assert [pair for pair in pairs if {*pair} == decided] == []
+    # What quick decides and the long one leaves open: docs/lab.md names it.
+    opened = {c["id"] for c in short["claims"] if c["outcome"] in decided}
+    opened -= {c["id"] for c in long["claims"] if c["outcome"] in decided}
+    assert opened == {"xpos-over-rope"}

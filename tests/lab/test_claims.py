@@ -265,7 +265,7 @@ def test_learning_faster(name: str) -> None:
     assert found["value"]["high"] == pytest.approx(0.55)
     assert found["evidence"] == (
         f"to a validation loss of 2.50: rope 50 steps, {name} 100; share of steps saved: 50 %"
-        " [42 %, 55 %], to be above 0 % (one seed; the interval is for curves 0.1 nats higher or"
+        " [42 %, 55 %], must exceed 0 % (one seed; the interval is for curves 0.1 nats higher or"
         " lower)"
     )
     other = judge(claim, {"rope": [slow]}, **losses)
@@ -325,20 +325,20 @@ def test_rows_that_rise_differ_more_from_seed_to_seed(
         "alibi": {128: SAME, 512: risen(theirs, 0.0)},
     }
     found = judge("kerple-over-alibi", None, **losses)
-    assert f"to be above {needed:.2g} (one seed" in found["evidence"]
+    assert f"must exceed {needed:.2g} (one seed" in found["evidence"]
 
 
 def test_a_rise_must_exceed_what_a_seed_may_change() -> None:
     losses: dict[str, Any] = {"rope": {128: SAME, 512: risen(0.25)}}
     found = judge("rope-degrades", None, **losses)
     assert found["outcome"] == "not decidable"
-    assert "to be above 0.3 (one seed" in found["evidence"]
+    assert "must exceed 0.3 (one seed" in found["evidence"]
 
 
 def test_factors_of_a_measure_count() -> None:
     """Half of RoPE's rise, less ALiBi's: 2 sqrt(0.05^2 + 0.005^2 + 2 0.01^2) is 0.10."""
     losses: dict[str, Any] = {"rope": {128: SAME, 512: risen(3.0)}, "alibi": {128: SAME, 512: SAME}}
-    assert "to be above 0.1 (one seed" in judge("alibi-holds", None, **losses)["evidence"]
+    assert "must exceed 0.1 (one seed" in judge("alibi-holds", None, **losses)["evidence"]
 
 
 def test_thirds_must_have_the_same_seeds() -> None:
@@ -369,7 +369,7 @@ def test_speed_in_several_seeds_is_paired() -> None:
     assert found["value"]["mean"] == pytest.approx(wanted.mean)
     assert found["value"]["low"] == pytest.approx(wanted.low)
     assert "rope 51 steps, learned 100;" in found["evidence"]
-    assert found["evidence"].endswith("to be above 0 % (3 seeds)")
+    assert found["evidence"].endswith("must exceed 0 % (3 seeds)")
     curves["rope"][2] = (9.0, 9.0, 9.0, 9.0, 9.0)
     assert judge("rope-beats-learned", curves, **losses)["outcome"] == "not decidable"
 
@@ -388,7 +388,7 @@ def test_no_seed_in_common() -> None:
     t5.evaluations[7] = t5.evaluations.pop(0)
     found = {one["id"]: one for one in check_claims([rope, t5], CONFIG)}
     assert found["rope-beats-t5"]["evidence"] == "no seed in common"
-    assert "to be above 0 (no seed in common)" in found["rope-below-t5"]["evidence"]
+    assert "must exceed 0 (no seed in common)" in found["rope-below-t5"]["evidence"]
     assert found["rope-beats-t5"]["outcome"] == "not decidable"
     assert found["rope-below-t5"]["outcome"] == "not yet"
 
@@ -401,7 +401,7 @@ def test_seeds_are_paired() -> None:
     assert found["outcome"] == "reproduced"
     assert found["evidence"] == (
         "rope 3.00 (1x), learned 3.10 (1x); loss of learned at 1x, less that of rope: 0.10 [0.08,"
-        " 0.12], to be above 0 (3 seeds); with a third of the steps 0.10"
+        " 0.12], must exceed 0 (3 seeds); with a third of the steps 0.10"
     )
     learned[128] = [[1.1], [2.9], [5.09]]
     found = judge("rope-below-learned", rope=rope, learned=learned)

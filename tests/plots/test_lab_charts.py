@@ -213,7 +213,7 @@ def test_accuracy_counts_upwards() -> None:
 def test_the_whole_is_drawn(tmp_path: Path) -> None:
     svg = plots.save(plots.lab(comparison(3)), tmp_path / "c.svg", theme="dark").read_text()
     titles = ["Loss by evaluation length", "What each encoding gives and costs"]
-    titles += ["How fast they learn", "validation loss by step"]
+    titles += ["How fast they learn", "on validation text, not the text of the table"]
     titles += ["Loss by position in texts of 2048 bytes", "trained at 128", "Some CPU"]
     assert [title for title in titles if title not in svg] == []
 
@@ -233,7 +233,7 @@ def test_axes_name_their_units() -> None:
     wanted = {
         plots.lab_lengths: ["evaluation length (bytes, log scale)", "loss (nats per byte)"],
         plots.lab_positions: ["position (bytes, log scale)", "loss (nats per byte)"],
-        plots.lab_training: ["step", "loss (nats per byte)"],
+        plots.lab_training: ["steps", "loss (nats per byte)"],
         plots.lab_costs: ["tokens/s in training", "peak memory (MB)", "loss (nats per byte)"],
     }
     for chart, titles in wanted.items():

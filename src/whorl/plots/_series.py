@@ -62,7 +62,8 @@ class Axes:
     """Titles, axes and size of a chart.
 
     mark: a vertical line at this x, with these words. top: end of the vertical axis; None shows
-    all values. accuracy: whether values are shares from 0 to 1, and more is better.
+    all values. accuracy: whether values are shares from 0 to 1, and more is better. order: of
+    panels, by the last value, or by the x at which a line reaches a value that all lines reach.
     """
 
     title: str
@@ -76,6 +77,7 @@ class Axes:
     accuracy: bool = False
     height: int = 330
     width: ChartWidth = "page"
+    order: Literal["last value", "first to reach"] = "last value"
 
     @property
     def number_format(self) -> str:
@@ -202,16 +204,10 @@ def _draw_together(series: Sequence[Series], axes: Axes) -> Any:
 
 
 def _draw_panels(series: Sequence[Series], axes: Axes) -> Any:
-    """A panel for each line, in order of the last value, best first."""
+    """A panel for each line, the best first."""
     alt = import_altair()
     domain = _compute_domain(series, axes)
-    end = max(line.points[-1].x for line in series)
-    sign = -1 if axes.accuracy else 1
-    ordered = sorted(series, key=lambda line: (-line.points[-1].x, sign * line.points[-1].y))
-    heads = {
-        line.name: _wrap_label(_label_line(line, end, f" {axes.format_value(line.points[-1].y)}"))
-        for line in ordered
-    }
+    heads, order = _order_panels(series, axes)
     wrapped = any("\n" in head for head in heads.values())
     rows = _list_rows(series)
     first = axes.mark[0] if axes.mark else axes.ticks[0]  # few ticks: at the mark, and at the end
@@ -231,7 +227,6 @@ def _draw_panels(series: Sequence[Series], axes: Axes) -> Any:
     layers += _draw_mark(axes)[:1]
     for row in rows:
         row["head"] = heads[row["name"]]
-    order = f"{axes.y} against {axes.x}; best at the end first"
     return (
         alt.layer(*layers, data=alt.Data(values=rows))
         .properties(width=132, height=84)
@@ -246,8 +241,37 @@ def _draw_panels(series: Sequence[Series], axes: Axes) -> Any:
             columns=_PANELS[axes.width],
             spacing={"row": 14, "column": 16},
         )
-        .properties(title=_build_title(axes, order))
+        .properties(title=_build_title(axes, f"{axes.y} against {axes.x}; {order}"))
     )
+
+
+def _order_panels(series: Sequence[Series], axes: Axes) -> tuple[dict[str, str], str]:
+    """Heads of panels by the names of lines, in their order, and what the order is."""
+    end = max(line.points[-1].x for line in series)
+    if axes.order == "first to reach":
+        value = max(line.points[-1].y for line in series)
+        reached = {line.name: _find_reaching(line, value) for line in series}
+        ordered = sorted(series, key=lambda line: reached[line.name])
+        ends = {line.name: f": {reached[line.name]:,.0f}" for line in series}
+        order = f"fewest to reach {axes.format_value(value)} first"
+    else:
+        sign = -1 if axes.accuracy else 1
+        ordered = sorted(series, key=lambda line: (-line.points[-1].x, sign * line.points[-1].y))
+        ends = {line.name: f" {axes.format_value(line.points[-1].y)}" for line in series}
+        order = "best at the end first"
+    heads = {line.name: _wrap_label(_label_line(line, end, ends[line.name])) for line in ordered}
+    return heads, order
+
+
+def _find_reaching(line: Series, value: float) -> float:
+    """The x at which a falling line first reaches ``value``, between its points."""
+    before = line.points[0]
+    for point in line.points:
+        if point.y <= value:
+            share = 1.0 if before.y <= point.y else (before.y - value) / (before.y - point.y)
+            return before.x + (point.x - before.x) * min(1.0, max(0.0, share))
+        before = point
+    return before.x
 
 
 def _join_paths(series: Sequence[Series]) -> list[dict[str, Any]]:

@@ -58,14 +58,15 @@ def lab_lengths(comparison: Mapping[str, Any], *, width: ChartWidth = "page") ->
                 band = (low, high) if several else (None, None)
                 points.append(CurvePoint(length, value, *band))
         found[row["name"]] = tuple(points)
-    seeds = f", {len(settings['seeds'])} seeds, bands: interval of the mean" if several else ""
+    count = len(settings["seeds"])
+    seeds = f"{count} seeds, bands: interval of the mean" if several else "1 seed"
     accuracy = settings["measure"] == "accuracy"
     return _draw_rows(
         comparison,
         found,
         Axes(
             title=f"{'Accuracy' if accuracy else 'Loss'} by evaluation length",
-            subtitle=f"{_describe_task(comparison)}{seeds}",
+            subtitle=f"{_describe_task(comparison)}, {settings['steps']} steps, {seeds}",
             x=f"evaluation length ({_get_unit(comparison)}, log scale)",
             y=_name_measure(comparison),
             ticks=tuple(settings["lengths"]),
@@ -124,14 +125,15 @@ def lab_training(comparison: Mapping[str, Any], *, width: ChartWidth = "page") -
         found,
         Axes(
             title="How fast they learn",
-            subtitle=f"validation loss by step; {settings['batch']} x {settings['length']} {unit}"
-            " in each",
-            x="step",
+            subtitle=f"on validation text, not the text of the table;"
+            f" {settings['batch']} x {settings['length']} {unit} a step",
+            x="steps",
             y=_name_loss(comparison),
             ticks=tuple(range(0, settings["steps"] + 1, step)),
             log=False,
             height=380,
             width=width,
+            order="first to reach",
         ),
         "lab_training",
     )

@@ -5,14 +5,16 @@
 keys and queries are vectors of distances. Their products with all queries and keys are two matrices
 for each head, from which the C library reads the two numbers of every pair.
 
-One autograd function computes all blocks of queries, row by row, in the same memory: getting new
-memory from the system for each block takes longer than filling it.
+One autograd function computes all blocks of queries, a few heads of a row at a time, in the same
+memory: getting new memory from the system takes longer than filling it, and matrices of a few heads
+stay in the processor's cache.
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +27,8 @@ from .visibility import QueryBlock
 
 __all__ = ["ContentCall", "ScoredBlock"]
 
+# Scores of the heads that are computed together, if there is more than one.
+_SCORES_TOGETHER = 1 << 19
 # Up to so many weights are stored for the backward pass: 64 MB in float32, a little more than 12
 # heads of 1024 tokens need. More are computed again.
 _STORED_WEIGHTS = 1 << 24
@@ -80,6 +84,19 @@ class _Memory:
         return self._flat[name][:size].view(shape)
 
 
+class _Part(NamedTuple):
+    """What is computed at once: some heads of a row, in a block; and whether it is their first."""
+
+    number: int
+    row: int
+    heads: slice
+    block: ScoredBlock
+    is_first: bool
+
+    def count_weights(self) -> int:
+        return (self.heads.stop - self.heads.start) * self.block.pairs.T * self.block.pairs.S
+
+
 @dataclass(frozen=True)
 class ContentCall:
     """One call of attention, with all but its tensors; q, k, v have equally many heads."""
@@ -106,22 +123,19 @@ class ContentCall:
         self, q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None, queries: Tensor | None
     ) -> Tensor:
         """Attention without gradients, by the fused kernel of torch."""
-        memory, out = _Memory(q), _build_output(q, v.shape[3])
-        for row in range(q.shape[0]):
-            by_key = self.multiply_keys(k[row], queries, memory)
-            for block in self.blocks:
-                some = slice(row, row + 1)
-                asking = q[some, :, block.start : block.stop]
-                shown = slice(block.low, block.high)
-                scores = self._fill_scores(block, asking[0] * self.scale, keys, by_key, memory)
-                block.hide_keys(scores, row)
-                out[some, :, block.start : block.stop] = F.scaled_dot_product_attention(
-                    asking,
-                    k[some, :, shown],
-                    v[some, :, shown],
-                    attn_mask=scores.unsqueeze(0),
-                    scale=self.scale,
-                )
+        memory, out, by_key = _Memory(q), _build_output(q, v.shape[3]), None
+        for part in self.list_parts(q):
+            row, heads, block = part.row, part.heads, part.block
+            if part.is_first:
+                by_key = self.multiply_keys(k[row, heads], _take(queries, heads), memory)
+            asking = q[row : row + 1, heads, block.start : block.stop]
+            k_block, v_block = (x[row : row + 1, heads, block.low : block.high] for x in (k, v))
+            scaled = asking[0] * self.scale
+            scores = self._fill_scores(block, scaled, _take(keys, heads), by_key, memory)
+            block.hide_keys(scores, row)
+            out[row : row + 1, heads, block.start : block.stop] = F.scaled_dot_product_attention(
+                asking, k_block, v_block, attn_mask=scores.unsqueeze(0), scale=self.scale
+            )
         return out
 
     def multiply_keys(self, k: Tensor, queries: Tensor | None, memory: _Memory) -> Tensor | None:
@@ -173,11 +187,18 @@ class ContentCall:
         share = 1 - self.dropout
         return out.bernoulli_(share, generator=generator).div_(share)
 
-    def list_parts(self, rows: int) -> Iterator[tuple[int, int, ScoredBlock]]:
-        """Every row and block, numbered."""
-        for row in range(rows):
-            for n, block in enumerate(self.blocks):
-                yield row * len(self.blocks) + n, row, block
+    def list_parts(self, q: Tensor) -> Iterator["_Part"]:
+        """Every row, group of heads, and block."""
+        B, H = q.shape[:2]
+        most = max(block.pairs.T * block.pairs.S for block in self.blocks)
+        together = max(1, min(H, _SCORES_TOGETHER // max(1, most)))
+        number = 0
+        for row in range(B):
+            for first in range(0, H, together):
+                for block in self.blocks:
+                    heads = slice(first, min(first + together, H))
+                    yield _Part(number, row, heads, block, block is self.blocks[0])
+                    number += 1
 
     def attend_by_definition(
         self,
@@ -189,26 +210,28 @@ class ContentCall:
         seed: int,
     ) -> Tensor:
         """The same by torch's own functions, whose gradients have gradients."""
-        pieces = []
-        for number, row, block in self.list_parts(q.shape[0]):
-            asking = q[row, :, block.start : block.stop] * self.scale
-            k_block, v_block = (x[row, :, block.low : block.high] for x in (k, v))
-            scores, (H, T, S) = asking @ k_block.mT, (q.shape[1], asking.shape[1], k_block.shape[1])
+        out = torch.zeros_like(_build_output(q, v.shape[3]))
+        for number, row, heads, block, _ in self.list_parts(q):
+            asking = q[row, heads, block.start : block.stop] * self.scale
+            k_block, v_block = (x[row, heads, block.low : block.high] for x in (k, v))
+            scores, (H, T, S) = (
+                asking @ k_block.mT,
+                (len(asking), asking.shape[1], k_block.shape[1]),
+            )
             columns = torch.arange(S) - torch.arange(T).unsqueeze(-1) + T - 1
             if keys is not None and block.pairs.query_index is not None:
                 index = block.pairs.query_index.long()[columns].expand(H, T, S)
-                scores = scores + (asking @ keys.mT).gather(-1, index)
+                scores = scores + (asking @ keys[heads].mT).gather(-1, index)
             if queries is not None and block.pairs.key_index is not None:
                 index = block.pairs.key_index.long()[columns].mT.expand(H, S, T)
-                scores = scores + (k_block @ (queries * self.scale).mT).gather(-1, index).mT
+                products = k_block @ (queries[heads] * self.scale).mT
+                scores = scores + products.gather(-1, index).mT
             block.hide_keys(scores, row)
             weights = scores.softmax(-1)
             if self.dropout:
                 weights = weights * self.draw_dropout(seed, number, torch.empty_like(weights))
-            pieces.append(weights @ v_block)
-        count = len(self.blocks)
-        rows = [torch.cat(pieces[n : n + count], 1) for n in range(0, len(pieces), count)]
-        return torch.stack(rows)
+            out[row, heads, block.start : block.stop] = weights @ v_block
+        return out
 
 
 class _AttendFunction(torch.autograd.Function):
@@ -225,23 +248,24 @@ class _AttendFunction(torch.autograd.Function):
         stored: bool,
     ) -> Tensor:
         memory, out, by_key = _Memory(q), _build_output(q, v.shape[3]), None
-        sizes = [q.shape[1] * b.pairs.T * b.pairs.S for b in call.blocks] * q.shape[0]
+        sizes = [part.count_weights() for part in call.list_parts(q)]
         all_weights = torch.split(q.new_empty(sum(sizes)), sizes) if stored else ()
-        for number, row, block in call.list_parts(q.shape[0]):
-            if block is call.blocks[0]:
-                by_key = call.multiply_keys(k[row], queries, memory)
-            asking = q[row, :, block.start : block.stop] * call.scale
-            k_block, v_block = (x[row, :, block.low : block.high] for x in (k, v))
+        for part in call.list_parts(q):
+            number, row, heads, block, is_first = part
+            if is_first:
+                by_key = call.multiply_keys(k[row, heads], _take(queries, heads), memory)
+            asking = q[row, heads, block.start : block.stop] * call.scale
+            k_block, v_block = (x[row, heads, block.low : block.high] for x in (k, v))
             target = None
             if stored:
-                target = all_weights[number].view(q.shape[1], block.pairs.T, block.pairs.S)
+                target = all_weights[number].view(len(asking), block.pairs.T, block.pairs.S)
             weights = call.compute_weights(
-                block, row, asking, k_block, keys, by_key, memory, target
+                block, row, asking, k_block, _take(keys, heads), by_key, memory, target
             )
             if call.dropout:
                 factors = call.draw_dropout(seed, number, memory.take("dropout", *weights.shape))
                 weights = factors.mul_(weights)
-            out[row, :, block.start : block.stop] = torch.bmm(weights, v_block)
+            out[row, heads, block.start : block.stop] = torch.bmm(weights, v_block)
         ctx.call, ctx.seed = call, seed
         ctx.save_for_backward(q, k, v, keys, queries, *all_weights)
         return out
@@ -286,8 +310,8 @@ class _BackwardPass:
 
     def run(self, gradient: Tensor, stored: list[Tensor]) -> tuple[Tensor | None, ...]:
         """Gradients of q, k, v, keys and queries."""
-        for row in range(self.q.shape[0]):
-            self._run_row(row, gradient[row], stored)
+        for _, parts in groupby(self.call.list_parts(self.q), key=lambda p: (p.row, p.heads.start)):
+            self._run_heads(list(parts), gradient, stored)
         return (
             self.q_gradient,
             self.k_gradient,
@@ -296,38 +320,37 @@ class _BackwardPass:
             self.queries_gradient,
         )
 
-    def _run_row(self, row: int, gradient: Tensor, stored: list[Tensor]) -> None:
-        call, memory, k = self.call, self.memory, self.k[row]
-        by_key = None if stored else call.multiply_keys(k, self.queries, memory)
+    def _run_heads(self, parts: list[_Part], gradient: Tensor, stored: list[Tensor]) -> None:
+        """Gradients of some heads of a row, in all blocks."""
+        call, memory, row, heads = self.call, self.memory, parts[0].row, parts[0].heads
+        k, keys, queries = self.k[row, heads], _take(self.keys, heads), _take(self.queries, heads)
+        by_key = None if stored else call.multiply_keys(k, queries, memory)
         sums = None
-        if self.queries is not None:
-            shape = (*k.shape[:2], self.queries.shape[1])
-            sums = memory.take("gradient by key", *shape).zero_()
+        if queries is not None:
+            sums = memory.take("gradient by key", *k.shape[:2], queries.shape[1]).zero_()
         k_sum = memory.take("gradient of keys", *k.shape).zero_()
-        v_sum = memory.take("gradient of values", *self.v.shape[1:]).zero_()
-        for n, block in enumerate(call.blocks):
-            number, shown = row * len(call.blocks) + n, slice(block.low, block.high)
-            q = self.q[row, :, block.start : block.stop] * call.scale
+        v_sum = memory.take("gradient of values", *self.v[row, heads].shape).zero_()
+        for part in parts:
+            block, shown = part.block, slice(part.block.low, part.block.high)
+            q = self.q[row, heads, block.start : block.stop] * call.scale
             if stored:
-                weights = stored[number].view(len(q), block.pairs.T, block.pairs.S)
+                weights = stored[part.number].view(len(q), block.pairs.T, block.pairs.S)
             else:
-                weights = call.compute_weights(
-                    block, row, q, k[:, shown], self.keys, by_key, memory
-                )
-            block_gradient = gradient[:, block.start : block.stop]
+                weights = call.compute_weights(block, row, q, k[:, shown], keys, by_key, memory)
+            block_gradient = gradient[row, heads, block.start : block.stop]
             changes = self._compute_score_gradient(
-                number, weights, block_gradient, self.v[row, :, shown], v_sum[:, shown]
+                part.number, weights, block_gradient, self.v[row, heads, shown], v_sum[:, shown]
             )
             k_sum[:, shown].baddbmm_(changes.mT, q)
             q_sum = torch.bmm(changes, k[:, shown])
-            self._add_vectors(block, q, changes, q_sum, sums)
-            self.q_gradient[row, :, block.start : block.stop] = q_sum.mul_(call.scale)
-        if self.queries is not None and sums is not None:
+            self._add_vectors(part, q, changes, q_sum, sums)
+            self.q_gradient[row, heads, block.start : block.stop] = q_sum.mul_(call.scale)
+        if queries is not None and sums is not None:
             sums.mul_(call.scale)
-            k_sum.baddbmm_(sums, self.queries)
+            k_sum.baddbmm_(sums, queries)
             assert self.queries_gradient is not None
-            self.queries_gradient.baddbmm_(sums.mT, k)
-        self.k_gradient[row], self.v_gradient[row] = k_sum, v_sum
+            self.queries_gradient[heads].baddbmm_(sums.mT, k)
+        self.k_gradient[row, heads], self.v_gradient[row, heads] = k_sum, v_sum
 
     def _compute_score_gradient(
         self, number: int, weights: Tensor, gradient: Tensor, v: Tensor, v_sum: Tensor
@@ -349,17 +372,22 @@ class _BackwardPass:
         return changes
 
     def _add_vectors(
-        self, block: ScoredBlock, q: Tensor, changes: Tensor, q_sum: Tensor, sums: Tensor | None
+        self, part: _Part, q: Tensor, changes: Tensor, q_sum: Tensor, sums: Tensor | None
     ) -> None:
         """What reading vectors by distance adds to the gradients."""
-        by_query = None
-        if self.keys is not None:
-            by_query = self.memory.take("by query", *q.shape[:2], self.keys.shape[1]).zero_()
-        scatter_scores(block.pairs, changes, by_query, sums)
-        if self.keys is not None and by_query is not None:
-            q_sum.baddbmm_(by_query, self.keys)
+        by_query, keys = None, _take(self.keys, part.heads)
+        if keys is not None:
+            by_query = self.memory.take("by query", *q.shape[:2], keys.shape[1]).zero_()
+        scatter_scores(part.block.pairs, changes, by_query, sums)
+        if keys is not None and by_query is not None:
+            q_sum.baddbmm_(by_query, keys)
             assert self.keys_gradient is not None
-            self.keys_gradient.baddbmm_(by_query.mT, q)
+            self.keys_gradient[part.heads].baddbmm_(by_query.mT, q)
+
+
+def _take(vectors: Tensor | None, heads: slice) -> Tensor | None:
+    """The vectors of some heads."""
+    return None if vectors is None else vectors[heads]
 
 
 def _build_output(like: Tensor, width: int) -> Tensor:

@@ -50,6 +50,7 @@ def _build_columns(view: ComparisonView) -> list[Column]:
         build_field_column("memory (MB)", "memory_mb", ",.0f", most=False),
         build_field_column("own parameters", "encoding_parameters", ",.0f"),
         build_field_column("learning rate", "learning_rate", "g"),
+        build_field_column("rate of own parameters", "encoding_learning_rate", "g"),
     ]
 
 

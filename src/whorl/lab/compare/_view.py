@@ -155,11 +155,15 @@ class ComparisonView:
         return None if low is None or high is None else (high - low) / 2
 
     def list_differences(self) -> tuple[str, list[str], list[list[str]]] | None:
-        """Title, heads and rows of differences paired by seed; None if there is one seed."""
+        """Title, heads and rows of differences paired by seed; None with fewer than three.
+
+        An interval over two seeds is too wide to say anything.
+        """
         rows = [row for row in self.rows if row.get("against")]
-        if not rows:
+        seeds = len(self.settings["seeds"])
+        if not rows or seeds < 3:
             return None
-        name, seeds = rows[0]["against"]["name"], len(self.settings["seeds"])
+        name = rows[0]["against"]["name"]
         title = f"Difference to {name}, paired by seed: mean and 95 % interval over {seeds} seeds"
         heads = ["encoding", *map(str, self.lengths)]
         return (
@@ -308,6 +312,8 @@ class ComparisonView:
             trained = names.get(row["trained_as"], row)
             near, far = read(trained, min(length, self.trained_length)), read(row, length)
             rise = math.inf if near is None or far is None else far - near
+            # A row that keeps its loss differs as little between seeds as one that does not rise.
+            rise = 0.0 if rise <= HOLDS[self.measure] else rise
             parts.append((1.0, find_deviation(length / self.trained_length, rise)))
         counts = [len(self._get_by_seed(row, length)) for row in rows]
         return compute_noise(parts, max(1, min(counts)))

@@ -23,10 +23,10 @@ def measure_agreement(
 ) -> dict[str, Any]:
     """How the rows that two comparisons share rank in both.
 
-    Returns by length, under "correlation", Spearman's correlation, and under "reversed", the pairs
-    of rows that differ by more than TIE in both and are in another order; and by row, under
-    "differences", the difference to ``reference`` at the trained length in the short and in the
-    long one.
+    Returns by length, under "correlation", Spearman's correlation, under "decided", how many pairs
+    of rows differ by more than TIE in both, and under "reversed", those of them that are in another
+    order; and by row, under "differences", the difference to ``reference`` at the trained length in
+    the short and in the long one.
     """
     tables = [{row["name"]: row["by_length"] for row in one["rows"]} for one in (short, long)]
     names = [name for name in tables[0] if name in tables[1]]
@@ -48,7 +48,13 @@ def measure_agreement(
             length: correlation(*(rank_with_ties(column) for column in pair))
             for length, pair in losses.items()
         },
-        "reversed": {length: _list_reversed(names, *pair) for length, pair in losses.items()},
+        "decided": {length: len(_list_decided(*pair)) for length, pair in losses.items()},
+        "reversed": {
+            length: [
+                (names[a], names[b]) for a, b in _list_decided(*pair) if pair[1][a] > pair[1][b]
+            ]
+            for length, pair in losses.items()
+        },
         "differences": {
             name: tuple(column[n] - column[index] for column in trained)
             for n, name in enumerate(names)
@@ -67,15 +73,13 @@ def select_third(comparison: Mapping[str, Any]) -> dict[str, Any]:
     return {"settings": {**settings, "steps": settings["steps"] // 3}, "rows": rows}
 
 
-def _list_reversed(
-    names: Sequence[str], short: Sequence[float], long: Sequence[float]
-) -> list[tuple[str, str]]:
-    """Pairs of names; the first one is better in the short comparison, and worse in the long."""
+def _list_decided(short: Sequence[float], long: Sequence[float]) -> list[tuple[int, int]]:
+    """Pairs of rows that are tied in neither comparison, the better one in the short one first."""
     found = []
-    for pair in combinations(range(len(names)), 2):
+    for pair in combinations(range(len(short)), 2):
         a, b = sorted(pair, key=short.__getitem__)
-        if short[b] - short[a] > TIE and long[a] - long[b] > TIE:
-            found.append((names[a], names[b]))
+        if short[b] - short[a] > TIE and abs(long[b] - long[a]) > TIE:
+            found.append((a, b))
     return found
 
 

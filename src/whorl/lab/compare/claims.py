@@ -124,7 +124,7 @@ def _judge_losses(
         side = find_side(number.value, claim.bound, noise)
         outcome = _OUTCOMES[side]
         text = (
-            f"{losses}; {measure.label}: {number.value}, to be above {claim.bound + noise:.2g}"
+            f"{losses}; {measure.label}: {number.value}, must exceed {claim.bound + noise:.2g}"
             f" ({number.over})"
         )
         if outcome == _OPEN and number.over != _NO_SEED:
@@ -199,7 +199,7 @@ def _judge_speed(entries: Entries) -> _Judgement:
     outcome = _compare_with_bound(value, 0.0)
     text = (
         f"to a validation loss of {target:.2f}: {name} {ours:,.0f} steps, {other}"
-        f" {theirs:,.0f}; share of steps saved: {value.format_percent()}, to be above 0 % ({over})"
+        f" {theirs:,.0f}; share of steps saved: {value.format_percent()}, must exceed 0 % ({over})"
     )
     if outcome == _OPEN:
         text += "; the interval contains 0"

@@ -21,7 +21,7 @@ from whorl.lab.runs import Run
 from .curves import LearningCurve, average_curves, compute_last_tenth
 from .plan import BUDGETS, SHORT_SUFFIX, shorten_run
 from .statistics import Estimate, estimate
-from .thresholds import FLAT
+from .thresholds import CLAIM_NOTE, FLAT
 
 __all__ = ["FORMAT", "EncodingResults", "build_comparison", "find_runs", "load_comparison"]
 
@@ -375,20 +375,25 @@ def _list_notes(
     ]
     if thirds:
         notes.append(
-            "Rows were also trained with a third of the steps"
-            f" ({shorten_run(config).training.steps}); what differs between the two has not"
-            " settled. A claim about what rows have learned is judged if more changes of the same"
-            " size would not reverse it: of all rows together and, unless the last tenth of the"
-            f" steps took less than {100 * FLAT:g} % from the loss of each, of one row while the"
-            " others stay. Otherwise it is 'not yet'."
+            "Every run was repeated with a third of the steps"
+            f" ({shorten_run(config).training.steps}), to see what is still changing."
+        )
+        notes.append(
+            f"{CLAIM_NOTE}: one about losses is judged only if it would survive the same change"
+            " once more, in all rows together and, unless their curves are flat (less than"
+            f" {100 * FLAT:g} % in the last tenth of the steps), in any one row alone. Otherwise it"
+            " is 'not yet'."
         )
     if config.training.precision == "bfloat16":
         notes.append("Trained in bfloat16, evaluated in float32.")
     if len(seeds) < 3:
         notes.append(
-            f"{'One seed' if len(seeds) == 1 else 'Two seeds'}: others could change small"
-            " differences. Intervals of claims are over windows of text; with three seeds or more"
-            " they are over seeds."
+            f"{'One seed' if len(seeds) == 1 else 'Two seeds'}: another one could reverse small"
+            " differences."
+        )
+        notes.append(
+            f"{CLAIM_NOTE}: intervals are over windows of text; with three seeds or more they are"
+            " over seeds."
         )
     else:
         notes.append(

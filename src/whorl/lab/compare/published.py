@@ -113,7 +113,7 @@ def _state_rise(name: str, title: str, published: str, url: str) -> Claim:
     return Claim(
         f"{name}-rises",
         "learned",
-        f"{title} do not extrapolate: the loss rises past the trained length",
+        f"{title} do not extrapolate: the loss rises at {FAR} times the trained length",
         published,
         url,
         (name,),
@@ -126,7 +126,7 @@ def _state_spared_rise(name: str, title: str, published: str, url: str) -> Claim
     return Claim(
         f"{name}-holds",
         "learned",
-        f"{title} rises much less than RoPE past the trained length",
+        f"{title} rises much less than RoPE at {FAR} times the trained length",
         published,
         url,
         (name, "rope"),
@@ -166,7 +166,8 @@ def _state_nope(other: str, title: str) -> Claim:
     return Claim(
         f"nope-over-{other}",
         "learned",
-        f"Without positions (NoPE) the loss rises less than with {title} past the trained length",
+        f"Without positions (NoPE) the loss rises less than with {title} at {FAR} times the trained"
+        " length",
         _NOPE_RUN,
         _NOPE,
         ("nope", other),
@@ -233,7 +234,7 @@ _EXTRAPOLATION = (
     Claim(
         "rope-degrades",
         "learned",
-        "RoPE degrades past the trained length",
+        f"RoPE degrades: its loss rises at {FAR} times the trained length",
         "Peng et al. 2023, Table 6: perplexity of Mistral 7B 36.8 at 16k without an extension,"
         " 2.65 with YaRN",
         _YARN,
@@ -266,7 +267,7 @@ _EXTRAPOLATION = (
     Claim(
         "xpos-over-rope",
         "learned",
-        "XPos rises less than RoPE past the trained length",
+        f"XPos rises less than RoPE at {FAR} times the trained length",
         "Sun et al. 2022: perplexity at lengths past the trained one stays lower with XPos than"
         " with RoPE (they also limit the attention to blocks; here it is whole)",
         "https://arxiv.org/abs/2212.10554",

@@ -9,6 +9,7 @@ from whorl._support.markdown import render_table as markdown_table
 
 from ._columns import Column, Row, build_result_columns
 from ._view import ComparisonView
+from .thresholds import CLAIM_NOTE
 from .verdict import write_verdict
 
 __all__ = [
@@ -57,7 +58,8 @@ def render_markdown(comparison: Mapping[str, Any], *, claims: bool = False) -> s
             f"{_escape_markdown(title)}:",
             markdown_table(tops, [[_escape_markdown(cell) for cell in line] for line in lines]),
         ]
-    found += [_escape_markdown(text) for text in _list_notes(comparison)]
+    notes = [x for x in _list_notes(comparison) if claims or not x.startswith(CLAIM_NOTE)]
+    found += [_escape_markdown(text) for text in notes]
     found.append(_escape_markdown(format_headline(comparison)))
     return "\n\n".join(found) + "\n"
 
@@ -195,23 +197,22 @@ def _build_differences(title: str, heads: list[str], rows: list[list[str]]) -> A
 
 
 def _build_claims(view: ComparisonView, heading: str, claims: Sequence[Row]) -> Any:
+    """Outcomes and claims; the evidence is in the page, because it would fill a terminal."""
     from rich.text import Text
 
-    table = _build_table(f"Published claims: {heading.lower()}", [])
-    table.add_column("here, and the claim", overflow="fold", min_width=33)
-    table.add_column("evidence, and who claims it", overflow="fold")
-    for claim in claims:
+    table = _build_table(f"\nPublished claims: {heading.lower()}", [])
+    outcomes = [view.describe_outcome(claim) for claim in claims]
+    table.add_column("here", no_wrap=True, min_width=max(map(len, outcomes)))
+    table.add_column("claim (evidence: report.html)", overflow="fold")
+    for claim, outcome in zip(claims, outcomes, strict=True):
         style = _OUTCOMES.get(str(claim["outcome"]), "")
-        table.add_row(
-            Text.assemble((view.describe_outcome(claim), style), "\n", str(claim["claim"])),
-            Text.assemble(str(claim["evidence"]), "\n", (_cite(claim), "dim")),
-            end_section=True,
-        )
+        words = Text.assemble(str(claim["claim"]), (f" ({_cite(claim)})", "dim"))
+        table.add_row(Text(outcome, style), words)
     return table
 
 
 def _cite(claim: Row) -> str:
-    """Authors and year; what they report is in the page, because it would fill a terminal."""
+    """Authors and year."""
     return re.split(r"(?<=\d{4})[:,]|:", str(claim["published"]), maxsplit=1)[0]
 
 

@@ -15,6 +15,7 @@ __all__ = ["write_verdict"]
 
 Row = Mapping[str, Any]
 _MOST_NAMES = 4
+_MOST_CHOSEN = 8
 
 
 def write_verdict(view: ComparisonView) -> str:
@@ -52,20 +53,29 @@ def _list_candidates(view: ComparisonView) -> list[Row]:
 def _describe_choice(view: ComparisonView, chosen: Sequence[Row], steady: Sequence[Row]) -> str:
     """ "For texts longer than trained, choose alibi: once trained, it keeps its loss ..."."""
     one = len(chosen) == 1
-    names = join_names([str(row["name"]) for row in chosen], _MOST_NAMES, "or")
+    names = join_names([str(row["name"]) for row in chosen], _MOST_CHOSEN, "or")
     values = _format_range(view, chosen, view.longest)
     start = f"For texts longer than trained, choose {names}: {_say_when(view, view.longest)}"
     if len(chosen) == len(steady):
-        who = "it keeps its" if one else "they keep their"
+        who = "it stays" if one else "they stay"
         return (
-            f"{start} {who} {view.measure} within {_format_bound(view)} at {_format_longest(view)},"
-            f" with {values}"
+            f"{start} at {_format_longest(view)}, {who} {_describe_steady(view, one)}, with"
+            f" {values}"
         )
     others = join_names([str(row["name"]) for row in steady], 6)
     best = "highest accuracy" if view.is_accuracy else "lowest loss"
     return (
         f"{start} {'it has' if one else 'they have'} the {best} at {_format_longest(view)}"
-        f" ({values}) of the rows that keep it within {_format_bound(view)} ({others})"
+        f" ({values}) of the rows that stay {_describe_steady(view, False)} ({others})"
+    )
+
+
+def _describe_steady(view: ComparisonView, one: bool) -> str:
+    """ "within 0.1 nats of their loss at 128 bytes"."""
+    whose = "its" if one else "their"
+    return (
+        f"within {_format_bound(view)} of {whose} {view.measure} at {view.trained_length}"
+        f" {view.unit}"
     )
 
 
@@ -129,7 +139,9 @@ def _judge_trained_length(view: ComparisonView) -> str:
         verb = "is" if len(close) == 1 else "are"
         text += f", and {_join_rows(close)} {verb} too close to call"
     if catching_up:
-        text += f", and {_join_rows(catching_up)} may pass it with more steps"
+        everyone = len(rows) > 2 and len(catching_up) == len(rows) - 1
+        names = "every other row" if everyone else _join_rows(catching_up)
+        text += f", and {names} may pass it with more steps"
     if not close and not catching_up:
         text += ", with no other row close to it"
     return f"{text} {_describe_size(view)}."
@@ -142,7 +154,7 @@ def _join_rows(rows: Sequence[Row]) -> str:
 def _say_when(view: ComparisonView, length: int) -> str:
     """After how many steps, and whether the best rows at ``length`` have changed since a third.
 
-    They are still changing too if a row that keeps its loss may pass the best one that does.
+    They are still changing too if a row that keeps its loss may pass one of those to choose.
     """
     when = f"after {view.settings['steps']} steps"
     if not any(row.get("third") for row in view.comparison["rows"]):
@@ -152,9 +164,9 @@ def _say_when(view: ComparisonView, length: int) -> str:
         steady = _list_candidates(view)
         settled &= view.has_same_steady_rows()
         if steady:
-            close = view.list_close(steady[0], steady, length)
-            behind = [row for row in steady if row not in close]
-            settled &= not view.list_catching_up(steady[0], behind, length)
+            chosen = [steady[0], *view.list_close(steady[0], steady, length)]
+            behind = [row for row in steady if row not in chosen]
+            settled &= not any(view.list_catching_up(row, behind, length) for row in chosen)
     return f"{when}, as after a third of them," if settled else f"{when}, and still changing,"
 
 
