@@ -1,5 +1,8 @@
 """The benchmark of models: both are compared first, targets judged, runs kept; no times."""
 
+import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,9 +17,11 @@ from whorl.bench.models import (
     Result,
     check_targets,
     contestants,
+    process,
     run,
     runner,
 )
+from whorl.bench.models.process import ModelProcess
 
 SMALL = {"hidden_size": 24, "num_attention_heads": 2, "num_hidden_layers": 1}
 SIZES = {
@@ -31,16 +36,18 @@ SIZES = {
 @pytest.fixture(autouse=True)
 def small_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contestants, "_SIZES", SIZES)
+    # Copies of this process, which know the small sizes; with one thread that is safe.
+    monkeypatch.setattr(process, "_METHOD", "fork")
 
 
 def test_every_cell_is_measured(tmp_path: Path) -> None:
     plan = Plan(
-        lengths=(12, 20), works=("prefill", "decode", "training"), repeats=1, least_seconds=0.0
+        lengths=(12,), works=("prefill", "decode", "training"), repeats=1, least_seconds=0.0
     )
     report = run(plan, sink=tmp_path / "r.json")
     assert report.complete
     assert [cell.cell for cell in report.cells] == plan.list_cells()
-    assert len(report.cells) == 5 * 4 + 3 * 2 + 1
+    assert len(report.cells) == 5 * 2 + 3 + 1
     assert [r.problem for cell in report.cells for r in cell.results if r.problem] == []
     assert all(cell.gain for cell in report.cells)
     assert Report.load(tmp_path / "r.json") == report
@@ -69,6 +76,39 @@ def test_a_model_that_differs_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> N
     assert cell.gain is None
     (wrong,) = [result for result in cell.results if result.problem]
     assert (wrong.name, wrong.problem) == ("installed", "differs from transformers by 1.0e-03")
+
+
+def test_a_model_runs_in_a_process_of_its_own() -> None:
+    calls: list[int] = []
+
+    def build() -> tuple[Callable[[], torch.Tensor], int]:
+        def call() -> torch.Tensor:
+            calls.append(os.getpid())
+            return torch.tensor([len(calls), *calls], dtype=torch.float64)
+
+        return call, 7
+
+    with ModelProcess(build, 1) as model:
+        assert model.units == 7
+        model.run()
+        count, *pids = model.compute().tolist()
+    assert calls == []
+    assert count == 2
+    assert pids[0] == pids[1] != os.getpid()
+
+
+def test_what_goes_wrong_in_the_process_is_said() -> None:
+    def fail() -> tuple[Callable[[], torch.Tensor], int]:
+        raise ValueError("no such model")
+
+    with pytest.raises(RuntimeError, match=r"^ValueError: no such model$"), ModelProcess(fail, 1):
+        pass
+    end = partial(os._exit, 3)
+    with (
+        pytest.raises(RuntimeError, match="the process of the model ended with exit code 3"),
+        ModelProcess(lambda: (end, 1), 1) as model,
+    ):
+        model.run()
 
 
 def measured(model: str, work: str, length: int, stock: float, ours: float) -> CellResult:

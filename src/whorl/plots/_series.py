@@ -253,7 +253,7 @@ def _order_panels(series: Sequence[Series], axes: Axes) -> tuple[dict[str, str],
         reached = {line.name: _find_reaching(line, value) for line in series}
         ordered = sorted(series, key=lambda line: reached[line.name])
         ends = {line.name: f": {reached[line.name]:,.0f}" for line in series}
-        order = f"fewest to reach {axes.format_value(value)} first"
+        order = f"fewest {axes.x} to reach {axes.format_value(value)} first"
     else:
         sign = -1 if axes.accuracy else 1
         ordered = sorted(series, key=lambda line: (-line.points[-1].x, sign * line.points[-1].y))

@@ -1,6 +1,10 @@
-"""Contestants of the benchmark of models: the same model twice, once with whorl installed."""
+"""Contestants of the benchmark of models: the same model twice, once with whorl installed.
+
+Each has a process of its own.
+"""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -11,6 +15,7 @@ from whorl._support.extras import import_extra
 from whorl.bench.contestants import Contestant, ContestantMakers
 
 from .plan import INSTALLED, STOCK, Cell
+from .process import ModelProcess
 
 __all__ = ["build_call", "build_contestants", "build_model"]
 
@@ -54,10 +59,13 @@ def build_model(kind: str) -> Any:
     return build(config).eval()
 
 
-def build_contestants(cell: Cell) -> ContestantMakers:
-    """The model as transformers runs it, then with whorl."""
+def build_contestants(cell: Cell, processes: ExitStack) -> ContestantMakers:
+    """The model as transformers runs it, then with whorl; ``processes`` ends those of both."""
     expected: list[Tensor] = []
-    return [(name, partial(_build_contestant, name, cell, expected)) for name in (STOCK, INSTALLED)]
+    return [
+        (name, partial(_build_contestant, name, cell, processes, expected))
+        for name in (STOCK, INSTALLED)
+    ]
 
 
 def build_call(name: str, cell: Cell) -> tuple[Callable[[], Tensor], int]:
@@ -112,15 +120,17 @@ def _build_decode(model: Any, tokens: Tensor, length: int) -> Callable[[], Tenso
     return decode
 
 
-def _build_contestant(name: str, cell: Cell, expected: list[Tensor]) -> Contestant:
-    call, units = build_call(name, cell)
+def _build_contestant(
+    name: str, cell: Cell, processes: ExitStack, expected: list[Tensor]
+) -> Contestant:
+    model = processes.enter_context(ModelProcess(partial(build_call, name, cell), cell.threads))
 
     def find_problem() -> str | None:
-        found = call()
+        found = model.compute()
         if name == STOCK:
             expected.append(found)
             return None
         difference = float((found - expected[0]).abs().max() / expected[0].abs().max())
         return None if difference <= _NEAR else f"differs from transformers by {difference:.1e}"
 
-    return Contestant(name, call, find_problem, units)
+    return Contestant(name, model.run, find_problem, model.units)

@@ -2,11 +2,11 @@
 
 import subprocess
 import sys
+from contextlib import ExitStack
 
 from whorl._support import memory
 from whorl._support.threads import use_threads
 from whorl.bench.contestants import describe_error, prepare_contestants, time_alternately
-from whorl.bench.measure import prepare_allocator
 from whorl.bench.runner import make_run
 
 from .contestants import build_call, build_contestants
@@ -20,9 +20,8 @@ def measure_cell(cell: Cell, plan: Plan) -> CellResult:
     """The results of one cell; both models are compared before they are timed."""
     if cell.work == "memory":
         return CellResult(cell, tuple(_measure_memory(name, cell) for name in (STOCK, INSTALLED)))
-    prepare_allocator()
-    with use_threads(cell.threads):
-        able, problems = prepare_contestants(build_contestants(cell))
+    with ExitStack() as processes:
+        able, problems = prepare_contestants(build_contestants(cell, processes))
         timings = time_alternately(able, plan.repeats, plan.least_seconds)
     timed = [Result(c.name, timing) for c, timing in zip(able, timings, strict=True)]
     wrong = [Result(name, problem=problem) for name, problem in problems.items()]

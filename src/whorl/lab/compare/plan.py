@@ -34,8 +34,8 @@ BudgetName = Literal["quick", "standard", "converged", "full"]
 #: End of the names of runs with a third of the steps.
 SHORT_SUFFIX = "-third"
 
-# Rows whose difference from RoPE at the trained length is after 1800 steps, within 0.1 nats, what it
-# is after 10,800. That of NoPE, which learns slowly, and that of YaRN are not.
+# Rows whose difference from RoPE at the trained length is after 1800 steps what it is after 10,800,
+# within 0.1 nats. Those of NoPE, which learns slowly, and of YaRN are not.
 _QUICK_ENCODINGS = (
     "sinusoidal",
     "learned",
