@@ -94,7 +94,8 @@ class _Part(NamedTuple):
     is_first: bool
 
     def count_weights(self) -> int:
-        return (self.heads.stop - self.heads.start) * self.block.pairs.T * self.block.pairs.S
+        count: int = self.heads.stop - self.heads.start
+        return count * self.block.pairs.T * self.block.pairs.S
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ the steps to a loss that both reach: the larger one of their last validation los
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -156,12 +157,13 @@ def _list_changes(measure: Measure, entries: Entries, at: Mapping[int, int]) -> 
             times: _average_loss(entry, length) - _average_loss(third, length, entry.evaluations)
             for times, length in at.items()
         }
-        changes.append(
-            measure.compute(
-                lambda row, times, name=name, moved=moved: moved[times] if row == name else 0.0
-            )
-        )
+        changes.append(measure.compute(partial(_get_change, name, moved)))
     return changes if all(map(math.isfinite, changes)) else None
+
+
+def _get_change(name: str, moved: Mapping[int, float], row: str, times: int) -> float:
+    """How much a loss of the row ``name`` has changed; 0 for other rows."""
+    return moved[times] if row == name else 0.0
 
 
 def _average_loss(entry: EncodingResults, length: int, seeds: Iterable[int] | None = None) -> float:
