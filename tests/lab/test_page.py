@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.fresh import run_fresh
 from tests.plots.lab_document import QUICK, comparison
-from tests.test_import_light import loaded_by
 from whorl import plots
 from whorl.lab.compare.page import render_page
 
@@ -73,6 +73,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Any:
     return render_page
 
 
+@pytest.mark.slow
 def test_it_is_well_formed_and_loads_nothing(whole: str) -> None:
     parsed = Parser(whole)
     assert parsed.open == []
@@ -88,6 +89,7 @@ def test_it_is_well_formed_and_loads_nothing(whole: str) -> None:
     assert policy["content"].startswith("default-src 'none'")
 
 
+@pytest.mark.slow
 def test_words_of_users_are_escaped(whole: str) -> None:
     whole.encode()  # a path that is no UTF-8 does not break the file
     parsed = Parser(whole)
@@ -97,6 +99,7 @@ def test_words_of_users_are_escaped(whole: str) -> None:
     assert not any("javascript:" in str(value) for _, a in parsed.found for value in a.values())
 
 
+@pytest.mark.slow
 def test_charts_are_inside_in_both_themes_with_ids_of_their_own(whole: str) -> None:
     parsed = Parser(whole)
     assert [tag for tag, _ in parsed.found].count("svg") == 14
@@ -109,6 +112,7 @@ def test_charts_are_inside_in_both_themes_with_ids_of_their_own(whole: str) -> N
     assert set(re.findall(r"url\(#([^)]+)\)", whole)) <= set(ids)
 
 
+@pytest.mark.slow
 def test_two_charts_are_beside_each_other() -> None:
     whole = render_page(comparison())
     start = whole.index('<div class="pair">')
@@ -266,13 +270,14 @@ def test_one_length_has_no_change(plain: Any) -> None:
 
 
 def test_importing_it_is_light() -> None:
-    assert loaded_by("import whorl.lab.compare.page, whorl.lab.compare.tables") == []
+    found = run_fresh("import whorl.lab.compare.page, whorl.lab.compare.tables")
+    assert (found.error, found.packages) == (None, [])
 
 
-def test_accuracy_is_a_column_of_the_page() -> None:
+def test_accuracy_is_a_column_of_the_page(plain: Any) -> None:
     document = comparison(2)
-    assert "accuracy" not in Parser(render_page(document)).text
+    assert "accuracy" not in Parser(plain(document)).text
     document["rows"][0]["by_length"]["128"]["accuracy"] = 0.625
-    text = render_page(document)
+    text = plain(document)
     assert "accuracy at 128" in Parser(text).text
     assert '<td data-v="0.625"><b>62.5 %</b></td>' in text
