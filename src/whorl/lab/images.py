@@ -2,9 +2,9 @@
 
 digits    the 1,797 digits of scikit-learn, 8 x 8, in ten classes. Other resolutions are bilinear,
           with corner pixels at the corners. A seed chooses which 500 are for the test.
-marks     a grid of noise with a light and a dark cell. The class is the direction from the first to
-          the second, in eight sectors of 45 degrees. Other resolutions have more cells, and marks
-          are single cells there too.
+marks     noise with a light and a dark mark, each as large as a patch. The class is the direction
+          from the first to the second, in eight sectors of 45 degrees. At other resolutions marks
+          have as many pixels as before, and more cells to be in.
 
 A batch depends on the seed and the step only.
 """
@@ -25,17 +25,18 @@ from .model import derive_seed
 
 __all__ = [
     "IMAGE_TASKS",
+    "PATCH",
     "TRAINED_SIZE",
     "ImageBatch",
     "ImageTask",
     "load_digits",
     "make_marks",
     "open_image_task",
-    "resample_images",
+    "interpolate_images",
 ]
 
-#: Pixels on each side of an image in training.
-TRAINED_SIZE = 8
+#: Pixels on each side of an image in training, and of a patch.
+TRAINED_SIZE, PATCH = 8, 2
 _TEST_DIGITS = 500
 _TEST_MARKS = 1000
 _NOISE = 0.1
@@ -78,7 +79,7 @@ class _Digits:
         return ImageBatch(self._train.images[chosen], self._train.labels[chosen])
 
     def get_test(self, size: int) -> ImageBatch:
-        return ImageBatch(resample_images(self._test.images, size), self._test.labels)
+        return ImageBatch(interpolate_images(self._test.images, size), self._test.labels)
 
 
 class _Marks:
@@ -121,7 +122,7 @@ def load_digits() -> ImageBatch:
     return ImageBatch(images, torch.tensor(found.target, dtype=torch.long))
 
 
-def resample_images(images: Tensor, size: int) -> Tensor:
+def interpolate_images(images: Tensor, size: int) -> Tensor:
     """Images [B, C, size, size] by bilinear interpolation; corner pixels stay at the corners."""
     if images.shape[-1] == size:
         return images
@@ -129,7 +130,7 @@ def resample_images(images: Tensor, size: int) -> Tensor:
 
 
 def make_marks(count: int, size: int, seed: int) -> ImageBatch:
-    """Images with a light and a dark cell, and the direction from the first to the second.
+    """Images of a light and a dark mark on noise, and the direction from the first to the second.
 
     Class 0 is to the right, 2 is down, 4 is to the left, 6 is up, and the odd ones are between. No
     direction lies on a border, because the tangent of 22.5 degrees is irrational.
@@ -138,12 +139,15 @@ def make_marks(count: int, size: int, seed: int) -> ImageBatch:
     torch.Size([2, 1, 8, 8])
     """
     source = torch.Generator().manual_seed(seed)
-    cells = size * size
-    light = torch.randint(cells, (count,), generator=source)
-    dark = torch.randint(cells - 1, (count,), generator=source)
+    side = size // PATCH
+    light = torch.randint(side * side, (count,), generator=source)
+    dark = torch.randint(side * side - 1, (count,), generator=source)
     dark += dark >= light  # any cell but that of the light one
-    images = _NOISE * torch.randn(count, cells, generator=source)
-    images.scatter_(1, light[:, None], 1.0).scatter_(1, dark[:, None], -1.0)
-    down, right = (dark // size - light // size).double(), (dark % size - light % size).double()
+    cells = torch.zeros(count, side * side)
+    cells.scatter_(1, light[:, None], 1.0).scatter_(1, dark[:, None], -1.0)
+    images = cells.view(count, 1, side, side).repeat_interleave(PATCH, 2)
+    images = images.repeat_interleave(PATCH, 3)  # [count, 1, size, size]
+    images += _NOISE * torch.randn(images.shape, generator=source)
+    down, right = (dark // side - light // side).double(), (dark % side - light % side).double()
     sector = torch.atan2(down, right) / (math.pi / 4)
-    return ImageBatch(images.view(count, 1, size, size), sector.round().long() % 8)
+    return ImageBatch(images, sector.round().long() % 8)

@@ -33,9 +33,18 @@ from .config import ModelConfig
 from .encodings import EMBEDDING_STD, EncodedShape, build_encoding, split_spec
 from .model import RMSNorm, TransformerLayer, copy_for_layers, derive_seed, reset_encodings
 
-__all__ = ["Coordinates", "VisionTransformer", "build_coordinates", "resize_grid_table"]
+__all__ = [
+    "PATCH_STD",
+    "Coordinates",
+    "VisionTransformer",
+    "build_coordinates",
+    "interpolate_grid_table",
+]
 
 Coordinates = Literal["rescaled", "index"]
+
+#: Standard deviation of the weights of patches, which layers add to; smaller ones learn slowly.
+PATCH_STD = 0.5
 
 
 class VisionTransformer(nn.Module):
@@ -98,7 +107,8 @@ class VisionTransformer(nn.Module):
                 weight.fill_(1.0)
                 continue
             source = torch.Generator().manual_seed(derive_seed(seed, name, tuple(weight.shape)))
-            weight.normal_(std=EMBEDDING_STD, generator=source)
+            std = PATCH_STD if name.startswith("embedding.") else EMBEDDING_STD
+            weight.normal_(std=std, generator=source)
         reset_encodings([self.encoding, *self.layer_encodings], seed)
 
     def is_layer_matrix(self, name: str) -> bool:
@@ -124,7 +134,7 @@ class VisionTransformer(nn.Module):
                     f" has no rows for {size} x {size}; use coordinates='rescaled', which"
                     " interpolates it."
                 )
-            return x + resize_grid_table(self.encoding, size)
+            return x + interpolate_grid_table(self.encoding, size)
         if isinstance(self.encoding, Sinusoidal):
             return x + torch.cat([self.encoding.table(axis) for axis in where], -1)
         return x
@@ -146,7 +156,7 @@ def build_coordinates(size: int, trained: int, coordinates: Coordinates = "resca
     return (positions.grid(size, size, coordinates="corners") + 1) / 2 * (trained - 1)
 
 
-def resize_grid_table(learned: Learned, size: int) -> Tensor:
+def interpolate_grid_table(learned: Learned, size: int) -> Tensor:
     """Rows [size^2, E] of a table for a square grid, interpolated along one axis, then the other.
 
     The corners keep their rows. The result is the table itself if the size is the same.

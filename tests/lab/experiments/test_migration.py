@@ -138,18 +138,18 @@ def test_rates_of_the_source_are_its_own() -> None:
     ],
 )
 def test_wrong_sources(source: dict[str, Any], message: str) -> None:
-    tables = {"model": {"encoding": "rope"}, "training": {"steps": 3}, "source": source}
+    tables: dict[str, dict[str, Any]] = {"model": {"encoding": "rope"}, "training": {"steps": 3}}
     with pytest.raises(ValueError, match=message):
-        check_row(tables)
+        check_row({**tables, "source": source})
 
 
 def test_steps_to_recover(tmp_path: Path) -> None:
     """By hand: half-way from 3 to 1 after half of ten steps, and never."""
 
     def make(name: str, last: float, **facts: float) -> RowResults:
-        curve = {VALIDATION: {"x": [0, 10], "y": [3.0, last]}}
+        curve = {VALIDATION: {"x": [0.0, 10.0], "y": [3.0, last]}}
         one = RowMeasurement({}, curves=curve, facts=facts)
-        other = dataclasses.replace(one, curves={VALIDATION: {"x": [0, 10], "y": [3.0, 2.5]}})
+        other = dataclasses.replace(one, curves={VALIDATION: {"x": [0.0, 10.0], "y": [3.0, 2.5]}})
         return RowResults(name, {0: one, 1: other})
 
     facts = {"source_loss": 2.0, "trainable": 7.0, "kept": 7.0, "dropped": 5.0, "new": 0.0}

@@ -1,13 +1,13 @@
 """``vision``: accuracies at every resolution, with and without scikit-learn."""
 
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from whorl.lab.experiments import ExperimentPlan, RowRequest, RowResults
-from whorl.lab.experiments import vision as experiment
 from whorl.lab.experiments.vision import check_row, list_tables, run_row, shorten_row
 
 
@@ -40,12 +40,12 @@ def test_rows_have_every_resolution(tmp_path: Path) -> None:
 
 
 def test_without_scikit_learn_the_generated_task_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = experiment.find_spec
+    real = find_spec
 
     def hide(name: str) -> ModuleSpec | None:
         return None if name == "sklearn" else real(name)
 
-    monkeypatch.setattr(experiment, "find_spec", hide)
+    monkeypatch.setattr("whorl.lab.experiments.vision.find_spec", hide)
     for row in ExperimentPlan.from_budget("vision").rows:
         assert row.tables["tasks"]["names"] == ["marks"]
 

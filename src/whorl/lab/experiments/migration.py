@@ -57,9 +57,14 @@ def run_row(request: RowRequest) -> RowMeasurement:
     if frozen:
         measured = _measure_frozen(model, data, config, first)
     else:
-        start = None if source is None else source.folder
-        options = {"force": request.force, "command": request.command, "start": start}
-        run = train(config, request.folder / RUN_FOLDER, progress=request.show, **options)  # type: ignore[arg-type]
+        run = train(
+            config,
+            request.folder / RUN_FOLDER,
+            progress=request.show,
+            force=request.force,
+            command=request.command,
+            start=None if source is None else source.folder,
+        )
         found = measure_run(run)
         assert found is not None
         measured = _add_first_loss(found, first)
@@ -123,8 +128,9 @@ def _train_source(request: RowRequest) -> Run:
     while True:
         with hold_lock(folder.parent / f".{name}.lock") as held:
             if held:
-                options = {"force": request.force, "command": request.command}
-                return train(config, folder, progress=show, **options)  # type: ignore[arg-type]
+                return train(
+                    config, folder, progress=show, force=request.force, command=request.command
+                )
         request.show(TrainingProgress("source: waiting", 0, config.training.steps))
         time.sleep(_SECONDS_BETWEEN_TRIES)
 
@@ -158,7 +164,7 @@ def _measure_frozen(
     found = measure_lengths(evaluate(model, data, config), config)
     parameters = sum(weight.numel() for weight in model.parameters())
     facts = {"parameters": float(parameters), "frequencies_loss": data.unigram_loss}
-    curve = {"x": [0, config.training.steps], "y": [loss, loss]}
+    curve = {"x": [0.0, float(config.training.steps)], "y": [loss, loss]}
     return dataclasses.replace(found, curves={VALIDATION: curve}, facts=facts)
 
 

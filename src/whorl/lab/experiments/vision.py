@@ -20,7 +20,7 @@ from statistics import fmean
 from whorl._support.words import quote
 from whorl.lab.config import ModelConfig, TrainingConfig
 from whorl.lab.image_training import compute_accuracy, train_classifier
-from whorl.lab.images import IMAGE_TASKS, TRAINED_SIZE, open_image_task
+from whorl.lab.images import IMAGE_TASKS, PATCH, TRAINED_SIZE, open_image_task
 from whorl.lab.integrity import compute_checksum
 from whorl.lab.toml_tables import read_table
 from whorl.lab.trainer import TrainingProgress
@@ -65,10 +65,10 @@ def build_classifier(
 ) -> tuple[VisionTransformer, TrainingConfig]:
     """The model of a row with random weights, and the settings of its training."""
     shape = read_table("model", ModelConfig, {**tables["model"], "kind": "encoder"})
-    given = {**tables["training"], "length": TRAINED_SIZE**2, "seed": seed}
+    given = {**tables["training"], "length": (TRAINED_SIZE // PATCH) ** 2, "seed": seed}
     training = read_table("training", TrainingConfig, given)
     training = dataclasses.replace(training, warmup=min(training.warmup, training.steps // 10))
-    model = VisionTransformer(shape, grid=TRAINED_SIZE, classes=classes)
+    model = VisionTransformer(shape, grid=TRAINED_SIZE // PATCH, classes=classes, patch=PATCH)
     model.reset_parameters(seed)
     return model, training
 
@@ -134,9 +134,9 @@ def _build_counted(rows: Sequence[RowResults], names: Sequence[str]) -> ResultTa
         body.append((row.name, *cells))
     heads = ("", *(f"{name}, {size} x {size}" for name, _, size in columns))
     note = (
-        "The same models, means over seeds. In the tables above rows and columns of a larger grid"
-        f" are spread over 0 to {TRAINED_SIZE - 1}, as in training; here they count on from"
-        f" {TRAINED_SIZE}. A learned table has no rows for that."
+        "The same models, means over seeds. In the tables above, rows and columns of a larger grid"
+        f" are spread over 0 to {TRAINED_SIZE // PATCH - 1}, as in training; here they count"
+        " on. A learned table has no rows for that."
     )
     return ResultTable("Accuracy with positions that count on", heads, tuple(body), note)
 
@@ -151,7 +151,7 @@ def _describe_tasks(names: Sequence[str]) -> ResultTable:
         cells = (str(task.classes), f"{100 * most:.1f} %", str(len(labels)))
         body.append((name, *cells, ", ".join(f"{size} x {size}" for size in _SIZES)))
     heads = ("task", "classes", "most frequent class", "test images", "resolutions")
-    note = f"Trained at {TRAINED_SIZE} x {TRAINED_SIZE}; every pixel is a patch."
+    note = f"Trained at {TRAINED_SIZE} x {TRAINED_SIZE}; a patch has {PATCH} x {PATCH} pixels."
     if "digits" not in names:
         note += (
             " Digits were left out, because scikit-learn is not installed: pip install"
