@@ -19,10 +19,10 @@ from whorl.lab.image_training import compute_accuracy, train_classifier
 from whorl.lab.images import (
     PATCH,
     ImageBatch,
+    interpolate_images,
     load_digits,
     make_marks,
     open_image_task,
-    interpolate_images,
 )
 from whorl.lab.vision import VisionTransformer, build_coordinates, interpolate_grid_table
 

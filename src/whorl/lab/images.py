@@ -29,10 +29,10 @@ __all__ = [
     "TRAINED_SIZE",
     "ImageBatch",
     "ImageTask",
+    "interpolate_images",
     "load_digits",
     "make_marks",
     "open_image_task",
-    "interpolate_images",
 ]
 
 #: Pixels on each side of an image in training, and of a patch.
