@@ -29,13 +29,15 @@ def list_tables(rows: Sequence[RowResults], folder: Path) -> list[ResultTable]:
     trained = [row for row in changed if row.get_fact("trainable")]
     tables = []
     if trained:
-        tables.append(_build_recovery(trained, {row.name: row for row in rows}))
+        tables.append(_build_recovery(trained, {row.name: row for row in rows}, folder))
     if changed:
         tables.append(_build_kept(changed, folder))
     return tables
 
 
-def _build_recovery(rows: Sequence[RowResults], known: Mapping[str, RowResults]) -> ResultTable:
+def _build_recovery(
+    rows: Sequence[RowResults], known: Mapping[str, RowResults], folder: Path
+) -> ResultTable:
     body = []
     for row in rows:
         curves = [one.curves[VALIDATION]["y"] for one in row.seeds.values()]
@@ -63,6 +65,8 @@ def _build_recovery(rows: Sequence[RowResults], known: Mapping[str, RowResults])
         "Validation losses at the trained length, means over seeds. From scratch: steps that the"
         " same encoding needs from random weights to the same loss, within as many steps."
     )
+    if (report := _read_report(rows[0], folder)) is not None:
+        note += f" Sources were trained for {report['step']} steps before."
     return ResultTable("Recovery", heads, tuple(body), note)
 
 
