@@ -8,8 +8,8 @@ numbers per head of T5's bias need a larger one than a matrix.
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,7 @@ from .muon import Muon
 
 __all__ = [
     "VALIDATIONS",
+    "LayeredModel",
     "TrainingOptimizer",
     "compute_rate_share",
     "compute_validation_loss",
@@ -37,10 +38,20 @@ VALIDATIONS = 50
 _VALIDATION_ROWS = 16  # windows in one forward pass: as many as in a training step
 
 
+class LayeredModel(Protocol):
+    """A model with layers, whose matrices are trained apart from the rest."""
+
+    def named_parameters(self) -> Iterable[tuple[str, Tensor]]:
+        """Names and weights."""
+
+    def is_layer_matrix(self, name: str) -> bool:
+        """Whether a parameter of two axes is a matrix of the layers."""
+
+
 class TrainingOptimizer:
     """Muon or AdamW for the matrices of the layers, AdamW for all other parameters."""
 
-    def __init__(self, model: LanguageModel, training: TrainingConfig) -> None:
+    def __init__(self, model: LayeredModel, training: TrainingConfig) -> None:
         groups = group_parameters(model)
         decay = training.weight_decay
         rates = {
@@ -84,7 +95,7 @@ class TrainingOptimizer:
                 one.state[weight] = dict(state)
 
 
-def group_parameters(model: LanguageModel) -> dict[str, dict[str, Tensor]]:
+def group_parameters(model: LayeredModel) -> dict[str, dict[str, Tensor]]:
     """Parameters by the group that trains them alike: matrices, embeddings, norms, encoding.
 
     "matrices" are those of the layers; "embeddings" are the token embeddings and the output head;

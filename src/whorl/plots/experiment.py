@@ -153,5 +153,6 @@ def _collect_lines(result: Mapping[str, Any], key: str) -> list[Series]:
                 if get_finite(y) is not None
             ]
         if points:
-            found.append(Series(row["name"], row["name"], 0, tuple(points)))
+            style = result.get("styles", {}).get(row["name"], {"hue": row["name"], "dash": 0})
+            found.append(Series(row["name"], style["hue"], style["dash"], tuple(points)))
     return found

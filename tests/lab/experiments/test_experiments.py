@@ -27,7 +27,13 @@ from whorl.lab.experiments import (
 )
 from whorl.lab.experiments import registry as registry_module
 from whorl.lab.experiments.document import build_result, label_measures
-from whorl.lab.experiments.jobs import RowJob, RunJob, build_run_config, list_jobs, read_rows
+from whorl.lab.experiments.jobs import (
+    RowJob,
+    build_run_config,
+    list_configs,
+    list_jobs,
+    read_rows,
+)
 from whorl.lab.experiments.linear_attention import add_equal_time, list_denominators
 from whorl.lab.experiments.noise import NOISES, check_row
 from whorl.lab.experiments.noise import run_row as run_noise
@@ -71,7 +77,8 @@ def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_smoke(name: str, shared: Path) -> None:
     trains = find_experiment(name).trains
-    files = [str(shared / "texts")] if trains else []
+    reads = trains or find_experiment(name).build_config is not None
+    files = [str(shared / "texts")] if reads else []
     plan = ExperimentPlan.from_budget(name, "smoke", files=files)
     outcome = run_experiment(plan, shared / name, workers=2)
     found = outcome.result
@@ -140,8 +147,8 @@ def test_every_experiment_has_its_files_and_budgets() -> None:
         assert find_experiment(one["name"]).name == one["name"]
         for budget in ("smoke", "quick", "standard"):
             plan = ExperimentPlan.from_budget(one["name"], budget)
-            configs = [job.config for job in list_jobs(plan) if isinstance(job, RunJob)]
-            assert {*plan.judged} <= {label.id for label in label_measures(plan, configs)}
+            labels = label_measures(plan, list_configs(plan))
+            assert {*plan.judged} <= {label.id for label in labels}
             assert plan.contrasts
 
 

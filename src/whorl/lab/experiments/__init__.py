@@ -24,13 +24,14 @@ from .definition import (
     BudgetName,
     CurveLabels,
     Experiment,
+    LineStyle,
     MeasureLabel,
     ResultTable,
     RowRequest,
     Tables,
 )
 from .document import build_result, label_measures, load_result
-from .jobs import RunJob, check_jobs, list_jobs, read_rows
+from .jobs import check_jobs, list_configs, list_jobs, read_rows
 from .plan import ExperimentPlan
 from .registry import NAMES, find_experiment, get_toml_path
 from .results import RowMeasurement, RowResults
@@ -42,6 +43,7 @@ __all__ = [
     "Experiment",
     "ExperimentOutcome",
     "ExperimentPlan",
+    "LineStyle",
     "MeasureLabel",
     "ResultTable",
     "RowMeasurement",
@@ -109,8 +111,9 @@ def run_experiment(
         raise ValueError(f"workers must be at least 1; got {workers}.")
     folder = Path(folder)
     jobs = list_jobs(plan)
-    label_measures(plan, [job.config for job in jobs if isinstance(job, RunJob)])
-    corpus = check_jobs(plan, jobs)
+    configs = list_configs(plan)
+    label_measures(plan, configs)
+    corpus = check_jobs(plan, configs)
     workers = min(count_cores(), len(jobs)) if workers is None else workers
     folder.mkdir(parents=True, exist_ok=True)
     with files.lock_folder(folder):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from whorl.lab.config import RunConfig
 from whorl.lab.trainer import TrainingProgress
 
 from .results import RowMeasurement, RowResults
@@ -18,6 +19,7 @@ __all__ = [
     "BudgetName",
     "CurveLabels",
     "Experiment",
+    "LineStyle",
     "MeasureLabel",
     "ResultTable",
     "RowRequest",
@@ -58,6 +60,14 @@ class MeasureLabel:
 
     def format_difference(self, value: float) -> str:
         return f"{100 * value:.1f} points" if self.accuracy else f"{value:.3f}"
+
+
+@dataclass(frozen=True)
+class LineStyle:
+    """How the lines of a row are drawn: rows with the same hue have one colour; dash 0 is solid."""
+
+    hue: str
+    dash: int = 0
 
 
 @dataclass(frozen=True)
@@ -114,11 +124,16 @@ class Experiment:
         run_row: runs one row with one seed, and gives its numbers. Without it a row is a training
             run of the lab, and its tables are those of ``RunConfig``.
         check_row: raises ValueError if the tables of a row are wrong, before anything runs.
+        adapt_row: tables of a row without what this machine cannot run, such as a task that needs a
+            library.
+        build_config: config of the training run that ``run_row`` ends with; it labels losses,
+            lengths and the learning curve, and its corpus is that of the report.
         shorten_row: tables of the same row with a third of the steps. Without it rows that are no
             training runs have no shorter one, and nothing says "not yet".
         measures: numbers of a row besides those of training runs.
         quantities: labels of charts of measures by their x, by the word before @.
         curves: labels of the curves of a row besides the learning curve of training runs.
+        styles: how the lines of rows are drawn, by name, where one colour for each is too many.
         derive: rows with further measures or curves, computed from all rows.
         list_tables: further tables, from all rows and the folder of the experiment.
     """
@@ -126,10 +141,13 @@ class Experiment:
     name: str
     run_row: Callable[[RowRequest], RowMeasurement] | None = None
     check_row: Callable[[Tables], None] | None = None
+    adapt_row: Callable[[Tables], Tables] | None = None
+    build_config: Callable[[Tables, int], RunConfig] | None = None
     shorten_row: Callable[[Tables], Tables] | None = None
     measures: tuple[MeasureLabel, ...] = ()
     quantities: Mapping[str, CurveLabels] = field(default_factory=dict)
     curves: Mapping[str, CurveLabels] = field(default_factory=dict)
+    styles: Mapping[str, LineStyle] = field(default_factory=dict)
     derive: Callable[[Sequence[RowResults], Path], Sequence[RowResults]] | None = None
     list_tables: Callable[[Sequence[RowResults], Path], list[ResultTable]] | None = None
 

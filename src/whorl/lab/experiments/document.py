@@ -15,7 +15,7 @@ from whorl.lab.compare.statistics import estimate
 from whorl.lab.config import RunConfig
 
 from .definition import CurveLabels, MeasureLabel
-from .jobs import RunJob, list_jobs
+from .jobs import list_configs
 from .judging import judge_contrast
 from .plan import ExperimentPlan
 from .registry import get_toml_path
@@ -39,7 +39,7 @@ def build_result(
     experiment = plan.experiment
     if experiment.derive is not None and rows:
         rows = experiment.derive(rows, folder)
-    configs = [job.config for job in list_jobs(plan) if isinstance(job, RunJob)]
+    configs = list_configs(plan)
     settings = _describe_settings(plan, configs)
     unit = str(corpus.get("unit") or "tokens")
     measures = label_measures(plan, configs, unit)
@@ -66,6 +66,7 @@ def build_result(
         "measures": [{**dataclasses.asdict(x), "quantity": x.quantity} for x in measures],
         "quantities": _describe_labels({**lengths, **experiment.quantities}),
         "curves": _describe_labels({**_label_training(configs, unit), **experiment.curves}),
+        "styles": {key: dataclasses.asdict(x) for key, x in experiment.styles.items()},
         "judged": list(plan.judged),
         "reference": plan.reference,
         "rows": [_build_row(row, measures) for row in rows],
@@ -136,8 +137,11 @@ def _average_curves(row: RowResults) -> dict[str, Any]:
 
 
 def _describe_settings(plan: ExperimentPlan, configs: Sequence[RunConfig]) -> dict[str, Any]:
-    """Budget and seeds; of training runs also what all of them have in common."""
+    """Seeds, and what all rows have in common: settings of training runs, else of their tables."""
     found: dict[str, Any] = {"seeds": plan.seeds, "thirds": plan.thirds}
+    for table in ("model", "training"):
+        first, *rest = [row.tables.get(table, {}) for row in plan.rows]
+        found |= {key: x for key, x in first.items() if all(one.get(key) == x for one in rest)}
     if configs:
         config = configs[0]
         tables = config.to_dict()

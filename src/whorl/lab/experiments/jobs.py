@@ -29,6 +29,7 @@ __all__ = [
     "RunJob",
     "build_run_config",
     "check_jobs",
+    "list_configs",
     "list_jobs",
     "read_rows",
 ]
@@ -132,21 +133,35 @@ def build_run_config(tables: Tables, seed: int) -> RunConfig:
     return dataclasses.replace(config, training=dataclasses.replace(training, **changes))
 
 
-def check_jobs(plan: ExperimentPlan, jobs: Sequence[PlannedJob]) -> dict[str, Any]:
-    """Raise ValueError if a row cannot run, before any process starts; returns the corpus."""
-    if not plan.experiment.trains:
-        for row in plan.rows:
-            if plan.experiment.check_row is not None:
-                plan.experiment.check_row(row.tables)
-        return {}
+def list_configs(plan: ExperimentPlan) -> list[RunConfig]:
+    """Configs of the training runs of all rows and seeds; [] if rows are no training runs.
+
+    Those with a third of the steps come last, where rows are training runs themselves.
+    """
+    if plan.experiment.trains:
+        return [job.config for job in list_jobs(plan) if isinstance(job, RunJob)]
+    build = plan.experiment.build_config
+    if build is None:
+        return []
+    return [build(row.tables, seed) for seed in range(plan.seeds) for row in plan.rows]
+
+
+def check_jobs(plan: ExperimentPlan, configs: Sequence[RunConfig]) -> dict[str, Any]:
+    """Raise ValueError if a row cannot run, before any process starts; returns the corpus.
+
+    configs: those of ``list_configs``.
+    """
+    for row in plan.rows:
+        if plan.experiment.check_row is not None:
+            plan.experiment.check_row(row.tables)
     sources = {}
-    runs = [job for job in jobs if isinstance(job, RunJob) and job.config.training.seed == 0]
-    for run in runs:
-        key = (run.config.data, run.config.model.kind, run.config.training.length)
-        if key not in sources:
-            sources[key] = open_data_source(run.config)
-        Model(run.config.model, vocab=sources[key].vocab, longest=run.config.longest)
-    return dict(next(iter(sources.values())).about)
+    for config in configs:
+        if config.training.seed == 0:
+            key = (config.data, config.model.kind, config.training.length)
+            if key not in sources:
+                sources[key] = open_data_source(config)
+            Model(config.model, vocab=sources[key].vocab, longest=config.longest)
+    return dict(next(iter(sources.values())).about) if sources else {}
 
 
 def read_rows(plan: ExperimentPlan, folder: Path) -> tuple[list[RowResults], list[str]]:

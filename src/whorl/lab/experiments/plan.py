@@ -114,7 +114,8 @@ class ExperimentPlan:
             has = all(key in row.tables.get(table, {}) for row in plan.rows)
             if not has and not plan.experiment.trains:
                 raise ValueError(f"{key}: the experiment {quote(name)} has none; leave it out.")
-        rows = tuple(RowPlan(row.name, _merge(row.tables, changes)) for row in plan.rows)
+        adapt = plan.experiment.adapt_row or _keep_tables
+        rows = tuple(RowPlan(x.name, adapt(_merge(x.tables, changes))) for x in plan.rows)
         return dataclasses.replace(plan, rows=rows)
 
     def replace_tables(self, tables: Mapping[str, Tables]) -> "ExperimentPlan":
@@ -222,6 +223,10 @@ def _check_tables(found: Any, where: str) -> Tables:
         if not isinstance(value, dict):
             raise ValueError(f"{where} {name} must be a table of options; got {quote(value)}.")
     return dict(found)
+
+
+def _keep_tables(tables: Tables) -> Tables:
+    return tables
 
 
 def _merge(below: Tables, above: Tables) -> Tables:

@@ -22,6 +22,8 @@ NAMES = (
     "hybrids",
     "linear-attention",
     "noise",
+    "migration",
+    "vision",
 )
 
 

@@ -10,9 +10,17 @@ from typing import Any
 
 from whorl.lab.compare.curves import LearningCurve
 from whorl.lab.compare.noise import find_deviation
+from whorl.lab.config import RunConfig
 from whorl.lab.runs import Run
 
-__all__ = ["VALIDATION", "RowMeasurement", "RowResults", "collect_results", "measure_run"]
+__all__ = [
+    "VALIDATION",
+    "RowMeasurement",
+    "RowResults",
+    "collect_results",
+    "measure_lengths",
+    "measure_run",
+]
 
 #: Key of the learning curve of training runs: validation loss by step.
 VALIDATION = "validation"
@@ -91,13 +99,6 @@ def measure_run(run: Run) -> RowMeasurement | None:
     if found is None:
         return None
     config, lines = run.load_config(), run.read_metrics()
-    values: dict[str, float] = {}
-    windows: dict[str, Sequence[float]] = {}
-    for multiple, length in zip(config.evaluation.multiples, config.lengths, strict=True):
-        cell = found["by_length"][str(length)]
-        values[f"loss@{multiple:g}"] = _read_numbers(cell["loss"])
-        values[f"accuracy@{multiple:g}"] = _read_numbers(cell["accuracy"])
-        windows[f"loss@{multiple:g}"] = _read_numbers(cell["windows"])
     curve = LearningCurve.from_metrics(lines)
     times = [0.0, *(line["seconds"] for line in lines)]
     facts = {
@@ -108,7 +109,20 @@ def measure_run(run: Run) -> RowMeasurement | None:
     }
     facts = {key: float(value) for key, value in facts.items() if value is not None}
     points = {"x": list(curve.steps), "y": _read_numbers(list(curve.losses))}
-    return RowMeasurement(values, windows, {VALIDATION: points}, facts)
+    measured = measure_lengths(found, config)
+    return dataclasses.replace(measured, curves={VALIDATION: points}, facts=facts)
+
+
+def measure_lengths(found: Mapping[str, Any], config: RunConfig) -> RowMeasurement:
+    """Losses and accuracies "loss@M", "accuracy@M" of an evaluation, at M times the length."""
+    values: dict[str, float] = {}
+    windows: dict[str, Sequence[float]] = {}
+    for multiple, length in zip(config.evaluation.multiples, config.lengths, strict=True):
+        cell = found["by_length"][str(length)]
+        values[f"loss@{multiple:g}"] = _read_numbers(cell["loss"])
+        values[f"accuracy@{multiple:g}"] = _read_numbers(cell["accuracy"])
+        windows[f"loss@{multiple:g}"] = _read_numbers(cell["windows"])
+    return RowMeasurement(values, windows)
 
 
 def collect_results(
