@@ -41,6 +41,7 @@ def build_result(
         rows = experiment.derive(rows, folder)
     configs = [job.config for job in list_jobs(plan) if isinstance(job, RunJob)]
     settings = _describe_settings(plan, configs)
+    lines = _find_lines(plan)
     unit = str(corpus.get("unit") or "tokens")
     measures = label_measures(plan, configs, unit)
     known = {one.name: one for one in rows}
@@ -68,7 +69,7 @@ def build_result(
         "curves": _describe_labels({**_label_training(configs, unit), **experiment.curves}),
         "judged": list(plan.judged),
         "reference": plan.reference,
-        "rows": [_build_row(row, measures) for row in rows],
+        "rows": [_build_row(row, measures, lines.get(row.name)) for row in rows],
         "contrasts": [one.to_dict() for one in contrasts],
         "tables": [table.to_dict() for table in tables],
         "corpus": dict(corpus),
@@ -101,7 +102,18 @@ def load_result(path: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def _build_row(row: RowResults, measures: Sequence[MeasureLabel]) -> dict[str, Any]:
+def _find_lines(plan: ExperimentPlan) -> dict[str, dict[str, Any]]:
+    """Line and x of every row, for charts that join rows."""
+    find = plan.experiment.find_line
+    if find is None:
+        return {}
+    found = {row.name: find(row.tables) for row in plan.rows}
+    return {name: {"name": line, "x": x} for name, (line, x) in found.items()}
+
+
+def _build_row(
+    row: RowResults, measures: Sequence[MeasureLabel], line: dict[str, Any] | None
+) -> dict[str, Any]:
     values = {}
     for measure in measures:
         found = row.get_values(measure.id)
@@ -120,6 +132,7 @@ def _build_row(row: RowResults, measures: Sequence[MeasureLabel]) -> dict[str, A
         "values": values,
         "curves": _average_curves(row),
         "facts": {name: row.get_fact(name) for name in sorted(facts)},
+        **({"line": line} if line else {}),
     }
 
 
@@ -136,9 +149,13 @@ def _average_curves(row: RowResults) -> dict[str, Any]:
 
 
 def _describe_settings(plan: ExperimentPlan, configs: Sequence[RunConfig]) -> dict[str, Any]:
-    """Budget and seeds; of training runs also what all of them have in common."""
+    """Budget and seeds, and options of the model and its training that all rows have."""
     found: dict[str, Any] = {"seeds": plan.seeds, "thirds": plan.thirds}
-    if configs:
+    if not configs:
+        for table in ("model", "training"):
+            every = [row.tables.get(table, {}) for row in plan.rows]
+            found |= {k: v for k, v in every[0].items() if all(x.get(k) == v for x in every)}
+    else:
         config = configs[0]
         tables = config.to_dict()
         for table in ("model", "training"):

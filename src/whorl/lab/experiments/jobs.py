@@ -138,7 +138,8 @@ def check_jobs(plan: ExperimentPlan, jobs: Sequence[PlannedJob]) -> dict[str, An
         for row in plan.rows:
             if plan.experiment.check_row is not None:
                 plan.experiment.check_row(row.tables)
-        return {}
+        data = plan.rows[0].tables.get("data", {})
+        return {key: data[key] for key in ("title", "unit", "sha256") if key in data}
     sources = {}
     runs = [job for job in jobs if isinstance(job, RunJob) and job.config.training.seed == 0]
     for run in runs:

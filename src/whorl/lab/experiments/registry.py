@@ -22,6 +22,7 @@ NAMES = (
     "hybrids",
     "linear-attention",
     "noise",
+    "matching",
 )
 
 
