@@ -3,7 +3,7 @@
 They read the document that ``whorl experiment`` saves as result.json.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whorl._support.words import quote
@@ -136,15 +136,15 @@ def _collect_lines(result: Mapping[str, Any], key: str) -> list[Series]:
     mine = [one for one in result["measures"] if one["quantity"] == key]
     measures = [one for one in mine if one["x"] is not None]
     several = result["settings"]["seeds"] > 1
+    if not measures and key in result["quantities"]:
+        return _join_rows(result["rows"], mine, several)
     found = []
     for row in result["rows"]:
         points = []
         if key in result["quantities"]:
-            for one in measures:
-                cell = row["values"].get(one["id"], {})
-                if (value := get_finite(cell.get("mean"))) is not None:
-                    band = (get_finite(cell["low"]), get_finite(cell["high"]))
-                    points.append(CurvePoint(one["x"], value, *(band if several else ())))
+            points = [
+                x for x in (_read_point(row, one, one["x"], several) for one in measures) if x
+            ]
         else:
             curve = row["curves"].get(key) or {"x": (), "y": ()}
             points = [
@@ -156,3 +156,27 @@ def _collect_lines(result: Mapping[str, Any], key: str) -> list[Series]:
             style = result.get("styles", {}).get(row["name"], {"hue": row["name"], "dash": 0})
             found.append(Series(row["name"], style["hue"], style["dash"], tuple(points)))
     return found
+
+
+def _join_rows(
+    rows: Sequence[Mapping[str, Any]], measures: Sequence[Mapping[str, Any]], several: bool
+) -> list[Series]:
+    """A line for each name in "line" of the rows, through the values of its rows by their x."""
+    points: dict[str, list[CurvePoint]] = {}
+    for row in rows:
+        for measure in measures if row.get("line") else ():
+            point = _read_point(row, measure, row["line"]["x"], several)
+            if point is not None:
+                points.setdefault(row["line"]["name"], []).append(point)
+    return [Series(name, name, 0, tuple(sorted(found))) for name, found in points.items()]
+
+
+def _read_point(
+    row: Mapping[str, Any], measure: Mapping[str, Any], x: float, several: bool
+) -> CurvePoint | None:
+    """The mean of a measure of a row, with its interval over several seeds; None without one."""
+    cell = row["values"].get(measure["id"], {})
+    if (value := get_finite(cell.get("mean"))) is None:
+        return None
+    band = (get_finite(cell["low"]), get_finite(cell["high"])) if several else ()
+    return CurvePoint(x, value, *band)

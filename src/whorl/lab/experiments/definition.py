@@ -136,6 +136,10 @@ class Experiment:
         styles: how the lines of rows are drawn, by name, where one colour for each is too many.
         derive: rows with further measures or curves, computed from all rows.
         list_tables: further tables, from all rows and the folder of the experiment.
+        find_line: line and x of a row in a chart of measures that have no x of their own, from its
+            tables. Rows with the same line are joined.
+        describe_files: options of the table [data] for files that the user gives, "files" among
+            them; checksums belong there, so that other contents are other rows.
     """
 
     name: str
@@ -150,6 +154,8 @@ class Experiment:
     styles: Mapping[str, LineStyle] = field(default_factory=dict)
     derive: Callable[[Sequence[RowResults], Path], Sequence[RowResults]] | None = None
     list_tables: Callable[[Sequence[RowResults], Path], list[ResultTable]] | None = None
+    find_line: Callable[[Tables], tuple[str, float]] | None = None
+    describe_files: Callable[[Sequence[str]], dict[str, Any]] | None = None
 
     @property
     def trains(self) -> bool:

@@ -41,6 +41,7 @@ def build_result(
         rows = experiment.derive(rows, folder)
     configs = list_configs(plan)
     settings = _describe_settings(plan, configs)
+    lines = _find_lines(plan)
     unit = str(corpus.get("unit") or "tokens")
     measures = label_measures(plan, configs, unit)
     known = {one.name: one for one in rows}
@@ -69,7 +70,7 @@ def build_result(
         "styles": {key: dataclasses.asdict(x) for key, x in experiment.styles.items()},
         "judged": list(plan.judged),
         "reference": plan.reference,
-        "rows": [_build_row(row, measures) for row in rows],
+        "rows": [_build_row(row, measures, lines.get(row.name)) for row in rows],
         "contrasts": [one.to_dict() for one in contrasts],
         "tables": [table.to_dict() for table in tables],
         "corpus": dict(corpus),
@@ -102,7 +103,18 @@ def load_result(path: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def _build_row(row: RowResults, measures: Sequence[MeasureLabel]) -> dict[str, Any]:
+def _find_lines(plan: ExperimentPlan) -> dict[str, dict[str, Any]]:
+    """Line and x of every row, for charts that join rows."""
+    find = plan.experiment.find_line
+    if find is None:
+        return {}
+    found = {row.name: find(row.tables) for row in plan.rows}
+    return {name: {"name": line, "x": x} for name, (line, x) in found.items()}
+
+
+def _build_row(
+    row: RowResults, measures: Sequence[MeasureLabel], line: dict[str, Any] | None
+) -> dict[str, Any]:
     values = {}
     for measure in measures:
         found = row.get_values(measure.id)
@@ -121,6 +133,7 @@ def _build_row(row: RowResults, measures: Sequence[MeasureLabel]) -> dict[str, A
         "values": values,
         "curves": _average_curves(row),
         "facts": {name: row.get_fact(name) for name in sorted(facts)},
+        **({"line": line} if line else {}),
     }
 
 

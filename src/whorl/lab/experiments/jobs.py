@@ -161,7 +161,10 @@ def check_jobs(plan: ExperimentPlan, configs: Sequence[RunConfig]) -> dict[str, 
             if key not in sources:
                 sources[key] = open_data_source(config)
             Model(config.model, vocab=sources[key].vocab, longest=config.longest)
-    return dict(next(iter(sources.values())).about) if sources else {}
+    if sources:
+        return dict(next(iter(sources.values())).about)
+    data = plan.rows[0].tables.get("data", {})
+    return {key: data[key] for key in ("title", "unit", "sha256") if key in data}
 
 
 def read_rows(plan: ExperimentPlan, folder: Path) -> tuple[list[RowResults], list[str]]:

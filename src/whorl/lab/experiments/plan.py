@@ -96,7 +96,7 @@ class ExperimentPlan:
         Args:
             seeds: run each row with so many seeds instead of those of the budget.
             steps: train for so many steps instead of those of the budget.
-            files: text to train on instead of that of the experiment.
+            files: text to train on, or other data, instead of that of the experiment.
 
         >>> [row.name for row in ExperimentPlan.from_budget("layouts").rows]
         ['half', 'interleaved']
@@ -108,9 +108,9 @@ class ExperimentPlan:
         if steps is not None:
             changes["training"] = {"steps": steps}
         if files:
-            changes["data"] = {"files": list(files)}
-        for table, given in changes.items():
-            (key,) = given
+            changes["data"] = _describe_files(plan.experiment, files)
+        for table in changes:
+            key = {"training": "steps", "data": "files"}[table]
             has = all(key in row.tables.get(table, {}) for row in plan.rows)
             if not has and not plan.experiment.trains:
                 raise ValueError(f"{key}: the experiment {quote(name)} has none; leave it out.")
@@ -160,6 +160,13 @@ class ExperimentPlan:
             notes=tuple(tables.get("notes", ())),
             **options,
         )
+
+
+def _describe_files(experiment: Experiment, files: Sequence[str]) -> dict[str, Any]:
+    """Options of the table [data] for files of the user."""
+    if experiment.describe_files is None:
+        return {"files": list(files)}
+    return experiment.describe_files(files)
 
 
 def _read_rows(

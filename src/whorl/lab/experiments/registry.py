@@ -24,6 +24,7 @@ NAMES = (
     "noise",
     "migration",
     "vision",
+    "matching",
 )
 
 
