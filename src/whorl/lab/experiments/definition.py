@@ -38,7 +38,8 @@ class MeasureLabel:
 
     id: its key, such as "loss@4"; measures with the same word before @ and an ``x`` are drawn as a
     line. label: words after "the", such as "loss at 512 bytes". tied: differences that are surely
-    smaller count as ties. accuracy: a share from 0 to 1 of which more is better.
+    smaller count as ties. accuracy: a share from 0 to 1 of which more is better. section: title of
+    tables of its own, for a measure that must not stand beside others.
     """
 
     id: str
@@ -46,6 +47,7 @@ class MeasureLabel:
     x: float | None = None
     tied: float = _TIED_NATS
     accuracy: bool = False
+    section: str = ""
 
     @property
     def quantity(self) -> str:
@@ -119,7 +121,8 @@ class Experiment:
         measures: numbers of a row besides those of training runs.
         quantities: labels of charts of measures by their x, by the word before @.
         curves: labels of the curves of a row besides the learning curve of training runs.
-        derive: rows with further measures or curves, computed from all rows.
+        derive: rows with further measures or curves, computed from all rows; and further rows.
+        derived: names of the further rows, which contrasts may name.
         list_tables: further tables, from all rows and the folder of the experiment.
     """
 
@@ -131,6 +134,7 @@ class Experiment:
     quantities: Mapping[str, CurveLabels] = field(default_factory=dict)
     curves: Mapping[str, CurveLabels] = field(default_factory=dict)
     derive: Callable[[Sequence[RowResults], Path], Sequence[RowResults]] | None = None
+    derived: tuple[str, ...] = ()
     list_tables: Callable[[Sequence[RowResults], Path], list[ResultTable]] | None = None
 
     @property

@@ -21,6 +21,9 @@ NAMES = (
     "normalisation",
     "hybrids",
     "linear-attention",
+    "mlm",
+    "performer",
+    "roformer-stages",
     "noise",
 )
 
