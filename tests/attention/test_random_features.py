@@ -118,8 +118,8 @@ def test_attention_equals_the_definition(name: str, causal: bool) -> None:
         slopes = whorl.ALiBi(H).slopes().double()[:, None, None]
         weights = weights * torch.exp(-slopes * distance.clamp(min=0))
     features = RandomFeatures(D, M)
-    rotated = (q, k) if encoding is None else rope(q, k)
-    want = compute_naively(*rotated, v, features, weights)
+    rotated_q, rotated_k = (q, k) if encoding is None else rope(q, k)
+    want = compute_naively(rotated_q, rotated_k, v, features, weights)
     out = linear_attention(q, k, v, encoding, feature_map=features, causal=causal, mask=mask)
     torch.testing.assert_close(out, want, rtol=1e-8, atol=1e-9)
 

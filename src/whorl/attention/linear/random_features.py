@@ -67,7 +67,8 @@ class RandomFeatures:
         scaled = x * self.head_dim**-0.25
         products = scaled @ self.projection.to(x).mT
         squares = scaled.square().sum(-1, keepdim=True)
-        return products - (squares + math.log(self.num_features)) / 2
+        logs: Tensor = products - (squares + math.log(self.num_features)) / 2
+        return logs
 
     def compute_query_features(self, q: Tensor) -> Tensor:
         """Features [..., T, M] of queries, the largest of each being 1."""

@@ -42,15 +42,17 @@ class StepsToLoss(NamedTuple):
 
 def compare_steps(measured: RowMeasurement, reference: RowMeasurement) -> StepsToLoss | None:
     """Steps of a run and of the reference to the loss that both reach; None without losses."""
-    curves = [
-        LearningCurve(*(tuple(one.curves.get(VALIDATION, {}).get(axis, ())) for axis in "xy"))
-        for one in (measured, reference)
-    ]
+    curves = [_read_curve(one) for one in (measured, reference)]
     if any(not curve.losses or not math.isfinite(curve.last) for curve in curves):
         return None
     target = max(curve.last for curve in curves)
     ours, theirs = (curve.find_step(target) for curve in curves)
     return None if ours is None or theirs is None else StepsToLoss(target, ours, theirs)
+
+
+def _read_curve(measured: RowMeasurement) -> LearningCurve:
+    found = measured.curves.get(VALIDATION, {"x": (), "y": ()})
+    return LearningCurve(tuple(round(step) for step in found["x"]), tuple(found["y"]))
 
 
 def add_steps_saved(
