@@ -123,7 +123,12 @@ EXPERIMENT = Experiment(
         ),
     ),
     curves={
-        VALIDATION: CurveLabels("How fast they learn", "step", "loss (nats)"),
+        VALIDATION: CurveLabels(
+            "How fast they learn",
+            "step",
+            "loss (nats)",
+            "validation loss at the length of the last stage",
+        ),
         _STAGES: CurveLabels(
             "Accuracy after each stage", "stage", "share of masked bytes predicted", accuracy=True
         ),
