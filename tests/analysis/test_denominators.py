@@ -43,7 +43,10 @@ def test_equals_the_sum_over_pairs(kind: Any, length: int, rope: whorl.RoPE) -> 
     for each, want in zip(got[1:], wants, strict=True):
         assert isinstance(each, Denominator)
         whole = Denominator(
-            float(want.min()), float(want.abs().min()), float((want < 0).double().mean())
+            float(want.min()),
+            float(want.abs().min()),
+            float((want < 0).double().mean()),
+            float((want < 0.05).double().mean()),
         )
         torch.testing.assert_close(tuple(each), tuple(whole), rtol=1e-9, atol=1e-12)
 
@@ -54,10 +57,12 @@ def test_the_naive_form_fails_and_the_others_do_not() -> None:
     assert nearest[0] > 0.2 > nearest[1] > 1e-2 > 1e-3 > nearest[2]
     assert found[0].naive.negative == 0.0 < found[2].naive.negative
     assert found[2].naive.lowest < -0.03
+    assert found[2].naive.small > found[2].naive.negative
     for each in found:
         assert each.form_one.lowest == each.form_one.nearest > 0.3
         assert each.form_two.lowest == each.form_two.nearest > 0.8
         assert each.form_one.negative == each.form_two.negative == 0.0
+        assert each.form_one.small == each.form_two.small == 0.0
     relu = denominators(whorl.RoPE(16), [16], feature_map="relu")[0]
     assert relu.naive.lowest < 0 < relu.form_one.lowest
 

@@ -83,7 +83,10 @@ def test_causal_only(encoding: whorl.Encoding, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"feature_map": "exp"}, r"feature_map must be 'elu', 'relu' or 'cosine'; got 'exp'\."),
+        (
+            {"feature_map": "exp"},
+            r"feature_map must be 'elu', 'relu', 'cosine' or RandomFeatures; got 'exp'\.",
+        ),
         ({"eps": -1.0}, r"eps must be a finite number >= 0; got -1\.0\."),
         ({"chunk": 0}, r"chunk must be a positive int up to 2\^62; got 0\."),
         (

@@ -45,9 +45,11 @@ def test_a_dense_cache_gives_the_same_tokens(name: str) -> None:
     assert len(set(plain[:, 9:].flatten().tolist())) > 3  # not one token again and again
 
 
-@pytest.mark.parametrize("feature_map", ["elu", "cosine"])
+@pytest.mark.parametrize("feature_map", ["elu", "cosine", "favor"])
 @pytest.mark.parametrize("name", ["nope", "rope", "alibi", "xpos", "learned", "mrope"])
 def test_linear_attention_remembers_sums(name: str, feature_map: str) -> None:
+    if (name, feature_map) == ("xpos", "favor"):
+        pytest.skip("refused by the model, as tests/lab/test_model.py shows")
     model = randomized(name, attention="linear", feature_map=feature_map)
     plain = model.generate(tokens(9), 12)
     assert torch.equal(model.generate(tokens(9), 12, cache="dense"), plain)

@@ -24,17 +24,22 @@ from .record import check_int, check_ints, make_generator, sample_normal
 
 __all__ = ["Denominator", "Denominators", "denominators"]
 
+# A denominator that is small relative to the mean: it multiplies the numerator by 20 or more.
+_SMALL = 0.05
+
 
 class Denominator(NamedTuple):
     """Denominators of all queries, relative to the mean without a rotation.
 
     lowest: the smallest one, perhaps negative. nearest: the smallest absolute value. negative: the
-    share of queries with a negative denominator.
+    share of queries with a negative denominator. small: the share with one below 0.05, negative
+    ones included.
     """
 
     lowest: float
     nearest: float
     negative: float
+    small: float
 
 
 class Denominators(NamedTuple):
@@ -101,8 +106,10 @@ def _compute_denominators(
 
 def _summarize(sums: Tensor, unrotated: Tensor) -> Denominator:
     relative = sums / unrotated.mean()
-    negative = (relative < 0).double().mean()
-    return Denominator(float(relative.min()), float(relative.abs().min()), float(negative))
+    negative, small = ((relative < bound).double().mean() for bound in (0.0, _SMALL))
+    return Denominator(
+        float(relative.min()), float(relative.abs().min()), float(negative), float(small)
+    )
 
 
 def _find_rotation(encoding: Encoding) -> Encoding:

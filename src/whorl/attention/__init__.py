@@ -3,6 +3,7 @@
 from .cache.kv_cache import CacheStep, KVCache
 from .flex import score_mod
 from .linear.attention import LinearState, linear_attention
+from .linear.random_features import RandomFeatures
 from .multihead import MultiheadAttention
 from .softmax.attention import attention
 from .sparse import shifted_attention
@@ -12,6 +13,7 @@ __all__ = [
     "KVCache",
     "LinearState",
     "MultiheadAttention",
+    "RandomFeatures",
     "attention",
     "linear_attention",
     "score_mod",

@@ -22,11 +22,12 @@ from torch import Tensor
 import whorl
 from whorl._support.words import quote, suggest_name
 from whorl.attention.linear.attention import LinearState
+from whorl.attention.linear.features import FeatureMap
 from whorl.encodings import Encoding, Learned
 from whorl.encodings.rotary.rotary import Rotary
 
 from .checkpoint import CheckpointInfo
-from .model import Model
+from .model import Model, build_feature_map
 from .runs import Run
 
 __all__ = [
@@ -133,10 +134,10 @@ class DecodingState:
         self.policy, self.length = policy, 0
         encodings = [model.get_layer_encoding(n) for n in range(len(model.blocks))]
         self.layers: list[LayerMemory] = [
-            _LinearMemory(encoding, model.config.feature_map)
+            _LinearMemory(encoding, build_feature_map(model.config, n))
             if model.config.attention == "linear"
             else _SoftmaxMemory(_build_cache(encoding, policy))
-            for encoding in encodings
+            for n, encoding in enumerate(encodings)
         ]
 
     def advance(self, count: int) -> int:
@@ -189,7 +190,7 @@ class _SoftmaxMemory:
 class _LinearMemory:
     """Sums over the keys and values of a layer, in linear attention."""
 
-    def __init__(self, encoding: Encoding, feature_map: Literal["elu", "relu", "cosine"]) -> None:
+    def __init__(self, encoding: Encoding, feature_map: FeatureMap) -> None:
         self._encoding, self._feature_map = encoding, feature_map
         self._state: LinearState | None = None
 

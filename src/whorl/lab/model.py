@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 import whorl
 from whorl._support.words import quote
+from whorl.attention.linear.features import FeatureMap
 from whorl.attention.qk_norm import HeadNorm, check_qk_norm, normalize_heads
 from whorl.encodings import Composition, Encoding
 
@@ -36,7 +37,14 @@ from .encodings import EMBEDDING_STD, build_encoding
 if TYPE_CHECKING:
     from .decoding import CacheKind, DecodingState, LayerMemory
 
-__all__ = ["LanguageModel", "Model", "copy_for_layers", "derive_seed", "reset_encodings"]
+__all__ = [
+    "LanguageModel",
+    "Model",
+    "build_feature_map",
+    "copy_for_layers",
+    "derive_seed",
+    "reset_encodings",
+]
 
 NORM_EPS = 1e-5
 
@@ -88,7 +96,7 @@ class Model(LanguageModel):
         _check_encoding(config, encoding)
         self.embedding = nn.Embedding(vocab, config.width)
         self.encoding = encoding
-        self.blocks = nn.ModuleList(TransformerLayer(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(TransformerLayer(config, n) for n in range(config.layers))
         self.layer_encodings = copy_for_layers(encoding, config.layers, config.encoding_per)
         self.norm = RMSNorm(config.width)
         self.head = nn.Linear(config.width, vocab, bias=False)
@@ -178,14 +186,15 @@ class Model(LanguageModel):
 
 
 class TransformerLayer(nn.Module):
-    """One layer: attention, then an MLP, each added to its input."""
+    """One layer, the number ``layer`` from 0: attention, then an MLP, each added to its input."""
 
     #: Tokens of a group of shifted sparse attention; None attends to all earlier tokens.
     attention_group: int | None = None
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.config = config
+        self.feature_map = build_feature_map(config, layer)
         D, H, G = config.head_dim, config.heads, config.key_heads
         self.attention_norm = RMSNorm(config.width)
         self.qkv = nn.Linear(config.width, (H + 2 * G) * D, bias=False)
@@ -229,7 +238,7 @@ class TransformerLayer(nn.Module):
                 k,
                 v,
                 encoding,
-                feature_map=config.feature_map,
+                feature_map=self.feature_map,
                 causal=causal,
                 positions=positions,
                 context_length=context_length,
@@ -284,6 +293,16 @@ class RMSNorm(nn.Module):
         return F.rms_norm(wide, self.weight.shape, weight, NORM_EPS).to(x.dtype)
 
 
+def build_feature_map(config: ModelConfig, layer: int) -> FeatureMap:
+    """The feature map of a layer with linear attention.
+
+    "favor" has four features for each channel of a head, drawn anew for each layer.
+    """
+    if config.feature_map != "favor":
+        return config.feature_map
+    return whorl.RandomFeatures(config.head_dim, 4 * config.head_dim, seed=layer)
+
+
 def copy_for_layers(encoding: Encoding, layers: int, per: Sharing) -> nn.ModuleList:
     """Copies of ``encoding`` for all layers but the first, which uses the encoding itself.
 
@@ -317,6 +336,12 @@ def _check_encoding(config: ModelConfig, encoding: Encoding) -> None:
             f"model.encoding {quote(config.encoding)} scores pairs of tokens, which linear"
             " attention never computes; choose rope, alibi or an input encoding, or attention ="
             " 'softmax'."
+        )
+    if linear and config.feature_map == "favor" and any(x.acts("span") for x in encoding.parts):
+        raise ValueError(
+            "model.feature_map must be 'elu', 'relu' or 'cosine' with model.encoding"
+            f" {quote(config.encoding)}, whose keys are relative to a position that moves; got"
+            " 'favor'."
         )
     causal = encoding.causal or (
         linear and any(card is not None and card.linear_attention == "causal" for card in cards)

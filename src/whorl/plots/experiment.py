@@ -3,6 +3,7 @@
 They read the document that ``whorl experiment`` saves as result.json.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -103,6 +104,7 @@ def experiment_differences(result: Mapping[str, Any], *, width: ChartWidth = "pa
         if get_finite(one["mean"]) is not None
     ]
     names = list(dict.fromkeys(row["name"] for row in rows))
+    counts = Counter(row["name"] for row in rows)
     y = alt.Y("name:N", title=None, sort=names).axis(grid=True, labelLimit=260)
     x = {"title": "difference"}
     used = [key for key in _COLORS if any(row["outcome"] == key for row in rows)]
@@ -114,8 +116,9 @@ def experiment_differences(result: Mapping[str, Any], *, width: ChartWidth = "pa
     dots = base.mark_point(size=60, opacity=1).encode(alt.X("mean:Q", **x))
     zero = alt.Chart().mark_rule(strokeDash=[3, 3], color=GREY).encode(x=alt.datum(0))
     count = len(dict.fromkeys(row["measure"] for row in rows))
+    alike = set(counts.values()) <= {count}  # every measure has the same contrasts
     size = {"page": 540, "column": 330, "phone": 170}[width]
-    columns = 1 if width == "phone" else min(2, count)
+    columns = min(2, count) if alike and width != "phone" else 1
     panel = alt.layer(zero, rule, dots, data=make_chart(rows).data).properties(
         width=(size - 40 * (columns - 1)) // columns, height=alt.Step(22)
     )
@@ -124,7 +127,7 @@ def experiment_differences(result: Mapping[str, Any], *, width: ChartWidth = "pa
             "measure:N", title=None, sort=list(dict.fromkeys(r["measure"] for r in rows))
         ).header(labelAnchor="start", labelPadding=4, labelLimit=260),
         columns=columns,
-    ).resolve_scale(x="independent")
+    ).resolve_scale(x="independent", y="shared" if alike else "independent")
     seeds = result["settings"]["seeds"]
     over = f"95 % interval over {seeds} seeds" if seeds > 2 else "interval with that of other seeds"
     title = f"Differences from {compared[0]}" if alone else "Differences between rows"

@@ -2,10 +2,12 @@
 
     elu, relu   out_i = sum_j [R_i phi(q_i)] [R_j phi(k_j)] v_j / sum_j phi(q_i) phi(k_j)
     cosine      out_i = sum_j s_ij v_j / sum_j s_ij,  s_ij = 1 + cosine of R_i q_i and R_j k_j
+    random      the same with s_ij = phi(R_i q_i) phi(R_j k_j), which estimates exp(q k / sqrt(D))
 
-Form one rotates the numerator only: a rotated denominator could be 0 or negative. Form two is never
-negative by itself. Su et al. 2021, RoFormer, section 3.3, https://arxiv.org/abs/2104.09864; the
-sums over keys that make it O(n): Katharopoulos et al. 2020, https://arxiv.org/abs/2006.16236.
+Form one rotates the numerator only: a rotated denominator could be 0 or negative. Form two and
+random features (``random_features.py``) are never negative by themselves. Su et al. 2021, RoFormer,
+section 3.3, https://arxiv.org/abs/2104.09864; the sums over keys that make it O(n): Katharopoulos
+et al. 2020, https://arxiv.org/abs/2006.16236.
 
 Sums are float32, or float64 for float64 inputs. Beyond the paper: a state for decoding, chunks for
 the causal case, ALiBi (s_ij is multiplied by exp(-m (i - j))) and XPos. The attention scale of a
@@ -27,7 +29,7 @@ from whorl.attention._checks import check_coordinates, check_encoding, check_row
 from whorl.attention._precision import disable_autocast
 from whorl.encodings.base import Encoding
 
-from .checks import check_arguments, find_parts, read_mask
+from .checks import check_arguments, check_features, find_parts, read_mask
 from .compute import LinearCall, Past, attend_both_ways, attend_causally
 from .features import FeatureMap
 from .positions import find_causal_positions, find_positions
@@ -41,7 +43,8 @@ class LinearState:
     """Sums over the tokens that causal linear attention has seen; their size never grows.
 
     numerator [B, G, F, Dv] and denominator [B, G, F] are sums over keys, float32 or float64; F is
-    D, or D + 1 for "cosine"; G is the number of key heads, or of query heads with ALiBi.
+    D, D + 1 for "cosine", or the number of random features; G is the number of key heads, or of
+    query heads with ALiBi.
     next_position: of the next token, unless positions are given; an int, or one per row.
     reference: position that rotated keys are relative to, for XPos. encoding: the one that rotated
     the keys; another cannot continue. Never changed in place: a state may be kept and continued
@@ -155,7 +158,8 @@ def linear_attention(
     causal=True, and encodings of the input, which do nothing here.
 
     Args:
-        feature_map: "elu" or "relu", form one of the module's docstring; "cosine", form two.
+        feature_map: "elu" or "relu", form one of the module's docstring; "cosine", form two; or a
+            ``RandomFeatures``, which estimates softmax attention.
         causal: a query sees the keys up to itself, in the order of the tokens; if T < S the
             queries are the last T. Positions must not decrease.
         positions, key_positions, offset: as for ``RoPE``. Without them positions continue after
@@ -165,7 +169,7 @@ def linear_attention(
         state: of the tokens before these, from ``return_state=True``; causal only. One token at a
             time, this is decoding at a constant cost.
         eps: for "relu" and "cosine", whose denominator may vanish: where it is not above eps the
-            result is 0. That of "elu" is above 0 (but for underflow, which gives 0 as well).
+            result is 0. Others are above 0 (but for underflow, which gives 0 as well).
         chunk: tokens scored against each other at a time in the causal case; any gives the same
             result up to rounding.
 
@@ -180,15 +184,18 @@ def linear_attention(
     >>> torch.allclose(step, whole[:, :, 99:], atol=1e-5)
     True
     """
-    check_arguments(q, k, v, causal, feature_map, eps, chunk)
+    check_arguments(q, k, v, causal, eps, chunk)
     check_encoding(encoding, "linear_attention")
     for given in (positions, key_positions):
         check_coordinates(encoding, given, "linear_attention")
+    rotation, decay = find_parts(encoding, causal, q.shape[1])
+    check_features(feature_map, rotation, q.shape[3])
     call = LinearCall(
         q,
         k,
         v,
-        *find_parts(encoding, causal, q.shape[1]),
+        rotation,
+        decay,
         read_mask(mask, k),
         positions,
         key_positions,
@@ -196,7 +203,7 @@ def linear_attention(
         axes=1 if encoding is None else encoding.position_axes,
         context_length=context_length,
         feature_map=feature_map,
-        floor=0.0 if feature_map == "elu" else float(eps),
+        floor=float(eps) if feature_map in ("relu", "cosine") else 0.0,
     )
     if (state is not None or return_state) and not causal:
         raise ValueError(
@@ -219,7 +226,7 @@ def linear_attention(
     return out, LinearState(*past.sums, following, feature_map, reference, encoding)
 
 
-def _check_state(state: LinearState, feature_map: str, like: Tensor) -> None:
+def _check_state(state: LinearState, feature_map: FeatureMap, like: Tensor) -> None:
     """Refuse a state that these tokens cannot continue; like: a numerator as it must be."""
     if not isinstance(state, LinearState):
         raise TypeError(

@@ -9,14 +9,13 @@ from whorl._support.words import quote
 from whorl.attention._checks import check_heads, check_mask, check_positive, check_qkv
 from whorl.encodings.base import Encoding
 
-from .features import FEATURE_MAPS
+from .features import FEATURE_MAPS, FeatureMap
+from .random_features import RandomFeatures
 
-__all__ = ["check_arguments", "find_parts", "read_mask"]
+__all__ = ["check_arguments", "check_features", "find_parts", "read_mask"]
 
 
-def check_arguments(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool, feature_map: str, eps: float, chunk: int
-) -> None:
+def check_arguments(q: Tensor, k: Tensor, v: Tensor, causal: bool, eps: float, chunk: int) -> None:
     """Refuse tensors that do not belong together, and options that have no meaning."""
     check_qkv(q, k, v, "linear_attention")
     T, S = q.shape[2], k.shape[2]
@@ -25,14 +24,32 @@ def check_arguments(
             "linear_attention: q must not be longer than k under causal=True, because the queries"
             f" are the last of the keys' tokens; got {T} queries and {S} keys."
         )
-    if feature_map not in FEATURE_MAPS:
-        raise ValueError(
-            "linear_attention: feature_map must be 'elu', 'relu' or 'cosine'; got"
-            f" {quote(feature_map)}."
-        )
     if not isinstance(eps, (int, float)) or not 0 <= eps < math.inf:
         raise ValueError(f"linear_attention: eps must be a finite number >= 0; got {quote(eps)}.")
     check_positive(chunk, "chunk", "linear_attention")
+
+
+def check_features(feature_map: FeatureMap, rotation: Encoding | None, head_dim: int) -> None:
+    """Refuse an unknown feature map, and random features that do not fit q or the rotation."""
+    if not isinstance(feature_map, RandomFeatures):
+        if feature_map not in FEATURE_MAPS:
+            raise ValueError(
+                "linear_attention: feature_map must be 'elu', 'relu', 'cosine' or RandomFeatures;"
+                f" got {quote(feature_map)}."
+            )
+        return
+    if feature_map.head_dim != head_dim:
+        raise ValueError(
+            f"linear_attention: feature_map must be for heads of {head_dim} channels, as q has; got"
+            f" {quote(feature_map)}. Build it with head_dim={head_dim}."
+        )
+    if rotation is not None and rotation.acts("span"):
+        raise ValueError(
+            f"linear_attention: feature_map must be 'elu', 'relu' or 'cosine' with"
+            f" {quote(rotation)}, whose keys are multiplied by powers of their distance after the"
+            f" sum, which random features do not allow; got {quote(feature_map)}. Choose one of"
+            " these, or RoPE."
+        )
 
 
 def find_parts(

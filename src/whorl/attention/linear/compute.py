@@ -30,9 +30,11 @@ from .features import (
     FeaturePair,
     Features,
     compute_unscaling,
+    count_features,
     take_positions,
 )
 from .positions import CausalPositions, find_followed_length
+from .random_features import RandomFeatures
 from .sums import ChunkDecay, DecayFactors, KeySums, add_keys, attend_chunk, divide_sums
 
 __all__ = ["LinearCall", "Past", "attend_both_ways", "attend_causally"]
@@ -84,7 +86,7 @@ class LinearCall(NamedTuple):
     def build_empty_sums(self) -> KeySums:
         """Sums over no keys."""
         B, H, _, D = self.q.shape
-        shape = (B, H // self.groups, D + (self.feature_map == "cosine"))
+        shape = (B, H // self.groups, count_features(self.feature_map, D))
         zeros = self.q.new_zeros((*shape, self.v.shape[3]), dtype=self.dtype)
         return KeySums(zeros, zeros.new_zeros(shape))
 
@@ -93,7 +95,9 @@ class LinearCall(NamedTuple):
     ) -> Features:
         """How vectors at these positions become features."""
         length = find_followed_length(self, queries, keys, has_state)
-        unscaling = compute_unscaling(self.rotation, length, self.q, self.dtype)
+        unscaling = None
+        if not isinstance(self.feature_map, RandomFeatures):  # they estimate softmax with its scale
+            unscaling = compute_unscaling(self.rotation, length, self.q, self.dtype)
         return Features(self.feature_map, self.dtype, self.rotation, length, unscaling)
 
     def group_queries(self, features: FeaturePair) -> FeaturePair:

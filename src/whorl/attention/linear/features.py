@@ -3,9 +3,10 @@
     elu      phi(x) = elu(x) + 1 = exp(min(x, 0)) + max(x, 0)
     relu     phi(x) = max(x, 0)
     cosine   phi(x) = (R_p x / |x|, 1), the product of two of which is 1 + cosine
+    RandomFeatures   phi(R_p x), the product of two of which estimates exp(q k / sqrt(D))
 
 A vector has two features: a rotated one for the numerator, and one for the denominator, which is
-not rotated (elu, relu) or the same tensor (cosine, or no rotation at all).
+not rotated (elu, relu) or the same tensor (cosine, random features, or no rotation at all).
 
 elu(x) + 1 itself is exactly 0 in float32 below -17; where(x > 0, x + 1, exp(x)) has the values of
 the above, but takes four times as long and its gradient is NaN from 89 on, where exp overflows.
@@ -22,18 +23,23 @@ from whorl.encodings.base import Encoding
 from whorl.encodings.rotary.call import ResolvedPositions
 from whorl.encodings.rotary.rotary import KEY, QUERY, Rotary
 
+from .random_features import RandomFeatures
+
 __all__ = [
     "FEATURE_MAPS",
     "KEY",
     "QUERY",
     "FeatureMap",
+    "FeatureMapName",
     "FeaturePair",
     "Features",
     "compute_unscaling",
+    "count_features",
     "take_positions",
 ]
 
-FeatureMap = Literal["elu", "relu", "cosine"]
+FeatureMapName = Literal["elu", "relu", "cosine"]
+FeatureMap = FeatureMapName | RandomFeatures
 FEATURE_MAPS = ("elu", "relu", "cosine")
 
 # Shorter vectors have no direction: their cosine with all others falls to 0. Small enough for any
@@ -105,8 +111,10 @@ class Features(NamedTuple):
         return queries, self._build_pair(rotated[1], mapped[1], KEY)
 
     def _apply_map(self, x: Tensor) -> Tensor:
-        """The feature map without rotation, and for "cosine" without the last 1."""
+        """What is rotated: features without the last 1 of "cosine", or x for random ones."""
         x = x.to(self.dtype)
+        if isinstance(self.kind, RandomFeatures):
+            return x
         if self.kind == "elu":
             # relu, not clamp(min=0): at 0 both clamps would pass the gradient on, which is 1.
             return x.clamp(max=0).exp_() + x.relu()
@@ -120,7 +128,18 @@ class Features(NamedTuple):
             rotated = rotated * self.unscaling
         if self.kind == "cosine":
             rotated = mapped = F.pad(rotated, (0, 1), value=1.0)
+        elif isinstance(self.kind, RandomFeatures):
+            kind = self.kind
+            compute = kind.compute_query_features if role == QUERY else kind.compute_key_features
+            rotated = mapped = compute(rotated)
         return FeaturePair(rotated, mapped)
+
+
+def count_features(kind: FeatureMap, width: int) -> int:
+    """How many features a query or key of ``width`` channels has."""
+    if isinstance(kind, RandomFeatures):
+        return kind.num_features
+    return width + (kind == "cosine")
 
 
 def compute_unscaling(

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl import RoPE, linear_attention
+from whorl.attention.linear.features import FeatureMapName
 from whorl.bench.contestants import Contestant, ContestantMakers
-from whorl.lab.config import FeatureMapName
 
 from . import oracle
 from .plan import HEAD_DIM, Cell, Plan

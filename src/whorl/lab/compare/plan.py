@@ -173,13 +173,13 @@ class ComparisonPlan:
 
 
 def shorten_run(config: RunConfig) -> RunConfig:
-    """The same run with a third of the steps, of which at most a tenth are warm-up."""
+    """The same run with a third of the steps, also of each stage; at most a tenth are warm-up."""
     training = config.training
-    steps = max(1, training.steps // 3)
+    stages = tuple(dataclasses.replace(x, steps=max(1, x.steps // 3)) for x in training.stages)
+    steps = sum(x.steps for x in stages) or max(1, training.steps // 3)
     warmup = min(training.warmup, steps // 10)
-    return dataclasses.replace(
-        config, training=dataclasses.replace(training, steps=steps, warmup=warmup)
-    )
+    shorter = dataclasses.replace(training, steps=steps, warmup=warmup, stages=stages)
+    return dataclasses.replace(config, training=shorter)
 
 
 def _has_rotation(spec: str) -> bool:

@@ -40,7 +40,8 @@ class MeasureLabel:
 
     id: its key, such as "loss@4"; measures with the same word before @ and an ``x`` are drawn as a
     line. label: words after "the", such as "loss at 512 bytes". tied: differences that are surely
-    smaller count as ties. accuracy: a share from 0 to 1 of which more is better.
+    smaller count as ties. accuracy: a share from 0 to 1 of which more is better. section: title of
+    tables of its own, for a measure that must not stand beside others.
     """
 
     id: str
@@ -48,6 +49,7 @@ class MeasureLabel:
     x: float | None = None
     tied: float = _TIED_NATS
     accuracy: bool = False
+    section: str = ""
 
     @property
     def quantity(self) -> str:
@@ -134,7 +136,8 @@ class Experiment:
         quantities: labels of charts of measures by their x, by the word before @.
         curves: labels of the curves of a row besides the learning curve of training runs.
         styles: how the lines of rows are drawn, by name, where one colour for each is too many.
-        derive: rows with further measures or curves, computed from all rows.
+        derive: rows with further measures or curves, computed from all rows; and further rows.
+        derived: names of the further rows, which contrasts may name.
         list_tables: further tables, from all rows and the folder of the experiment.
         find_line: line and x of a row in a chart of measures that have no x of their own, from its
             tables. Rows with the same line are joined.
@@ -153,6 +156,7 @@ class Experiment:
     curves: Mapping[str, CurveLabels] = field(default_factory=dict)
     styles: Mapping[str, LineStyle] = field(default_factory=dict)
     derive: Callable[[Sequence[RowResults], Path], Sequence[RowResults]] | None = None
+    derived: tuple[str, ...] = ()
     list_tables: Callable[[Sequence[RowResults], Path], list[ResultTable]] | None = None
     find_line: Callable[[Tables], tuple[str, float]] | None = None
     describe_files: Callable[[Sequence[str]], dict[str, Any]] | None = None

@@ -2,14 +2,13 @@
 
 Rows are the feature maps of ``whorl.linear_attention`` with and without a rotation, as a decoder
 and as an encoder: form (a) of Su et al. 2021, RoFormer, section 3.3,
-https://arxiv.org/abs/2104.09864, with elu + 1 or relu, and form (b), 1 + cosine. The naive form,
-whose denominator is rotated too, cannot be trained: a table shows its denominators.
+https://arxiv.org/abs/2104.09864, with elu + 1 or relu, form (b), 1 + cosine, and positive
+orthogonal random features (Choromanski et al. 2020, https://arxiv.org/abs/2009.14794). The naive
+form, whose denominator is rotated too, cannot be trained: a table shows its denominators.
 
 Loss in equal time: the fastest row of a kind of model sets the time. A slower row gets the steps
 that fit into it, and its loss is taken to fall as a power of the number of steps, through its runs
 with all and with a third of the steps, each of which ended with its learning rate at zero.
-Random features (Choromanski et al. 2021, https://arxiv.org/abs/2009.14794) are not among the
-feature maps of whorl, and so not among the rows.
 """
 
 import dataclasses
@@ -96,16 +95,25 @@ def list_denominators(rows: Sequence[RowResults], folder: Path) -> list[ResultTa
         (
             str(one.length),
             f"{one.naive.lowest:+.3f}",
+            f"{100 * one.naive.small:.1f} %",
             f"{100 * one.naive.negative:.1f} %",
             f"{one.form_one.lowest:+.3f}",
             f"{one.form_two.lowest:+.3f}",
         )
         for one in found
     ]
-    heads = ("tokens", "naive, lowest", "naive, negative", "(a) elu, lowest", "(b), lowest")
+    heads = (
+        "tokens",
+        "naive, lowest",
+        "naive, below 5 %",
+        "naive, below 0",
+        "(a) elu, lowest",
+        "(b), lowest",
+    )
     note = (
         "Relative to the mean without a rotation, for random queries and keys without a mask. A"
-        " denominator near 0 or below it makes weights without bound, or of the wrong sign."
+        " denominator near 0 or below it makes weights without bound, or of the wrong sign. Below"
+        " 5 % and below 0: shares of queries whose denominator is that small in the naive form."
     )
     return [
         ResultTable("Denominators: why only the numerator is rotated", heads, tuple(body), note)

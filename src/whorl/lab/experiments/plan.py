@@ -143,9 +143,10 @@ class ExperimentPlan:
         settings = _check_tables(tables.get("settings", {}), where)
         shared = _merge(settings, _check_tables(chosen, where))
         rows = _read_rows(tables["rows"], shared, options.pop("rows", None), where)
-        names = [row.name for row in rows]
-        contrasts = _read_contrasts(tables, names, where)
-        headline = _read_pairs(tables.get("headline", []), tables, names, where)
+        names = [*(row.name for row in rows), *experiment.derived]
+        every = [*(row["name"] for row in tables["rows"]), *experiment.derived]
+        contrasts = _read_contrasts(tables, every, names, where)
+        headline = _read_pairs(tables.get("headline", []), every, names, where)
         if "minutes" not in options:
             raise ValueError(f"{where} [budgets.{budget}] needs minutes, about how long it takes.")
         return cls(
@@ -190,10 +191,9 @@ def _read_rows(
 
 
 def _read_contrasts(
-    tables: Mapping[str, Any], names: Sequence[str], where: str
+    tables: Mapping[str, Any], every: Sequence[str], names: Sequence[str], where: str
 ) -> tuple[tuple[str, str], ...]:
     """Pairs of rows to compare; those with a row that the budget leaves out are left out."""
-    every = [row["name"] for row in tables["rows"]]
     if ("reference" in tables) == ("contrasts" in tables):
         raise ValueError(f"{where} it needs reference or contrasts, one of the two.")
     if "reference" in tables:
@@ -201,13 +201,12 @@ def _read_contrasts(
         pairs = [[name, reference] for name in every if name != reference]
     else:
         pairs = tables["contrasts"]
-    return _read_pairs(pairs, tables, names, where)
+    return _read_pairs(pairs, every, names, where)
 
 
 def _read_pairs(
-    pairs: Any, tables: Mapping[str, Any], names: Sequence[str], where: str
+    pairs: Any, every: Sequence[str], names: Sequence[str], where: str
 ) -> tuple[tuple[str, str], ...]:
-    every = [row["name"] for row in tables["rows"]]
     if any(not isinstance(one, list) or len(one) != 2 for one in pairs):
         raise ValueError(f"{where} contrasts must be pairs of rows such as ['a', 'b'].")
     known = [tuple(_check_row_name(name, every, where) for name in one) for one in pairs]

@@ -1,6 +1,6 @@
 """The result of an experiment as tables: in Markdown, and for the terminal."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from whorl._support.markdown import render_table
@@ -25,14 +25,16 @@ class ReportTable(NamedTuple):
 
 
 def list_tables(result: Mapping[str, Any]) -> list[ReportTable]:
-    """All tables of a result: values, differences, and those that the experiment adds."""
+    """All tables of a result: values and differences by section, then those of the experiment."""
     more = [
         ReportTable(one["title"], one["heads"], one["rows"], note=one["note"])
         for one in result["tables"]
     ]
-    differences = _build_differences(result)
-    values = [_build_values(result)] if result["rows"] else []
-    return [*values, *([differences] if differences.rows else []), *more]
+    sections = dict.fromkeys(x.section for x in _read_labels(result) if x.id in result["judged"])
+    built = []
+    for section in sorted(sections):  # the one without a title first
+        built += [_build_values(result, section), _build_differences(result, section)]
+    return [*(table for table in built if table.rows), *more]
 
 
 def render_markdown(result: Mapping[str, Any]) -> str:
@@ -78,43 +80,47 @@ def build_terminal_tables(result: Mapping[str, Any]) -> Iterator[Any]:
         yield Text(text, style="dim")
 
 
-def _build_values(result: Mapping[str, Any]) -> ReportTable:
+def _build_values(result: Mapping[str, Any], section: str) -> ReportTable:
     """Means of the judged quantities by row, with half the interval over seeds."""
-    measures = _select_measures(result)
+    measures = _select_measures(result, section)
+    shown = [row for row in result["rows"] if any(one.id in row["values"] for one in measures)]
     facts = [("parameters", "parameters", ",.0f"), ("step_seconds", "ms a step", ".1f")]
-    facts = [one for one in facts if any(one[0] in row["facts"] for row in result["rows"])]
+    facts = [x for x in facts if not section and any(x[0] in row["facts"] for row in shown)]
     bold = set()
     for m, measure in enumerate(measures, start=1):
-        found = {n: _get_mean(row, measure) for n, row in enumerate(result["rows"])}
+        found = {n: _get_mean(row, measure) for n, row in enumerate(shown)}
         known = {n: value for n, value in found.items() if value is not None}
         if known:
             best = max(known.values()) if measure.accuracy else min(known.values())
             text = measure.format_value(best)
             bold |= {(n, m) for n, value in known.items() if measure.format_value(value) == text}
     rows = []
-    for row in result["rows"]:
+    for row in shown:
         cells = [_format_cell(row, measure) for measure in measures]
         for name, _, form in facts:
             value = row["facts"].get(name)
             scale = 1000 if name == "step_seconds" else 1
             cells.append(_MISSING if value is None else format(scale * value, form))
         rows.append([row["name"], *cells])
-    heads = ["", *(_shorten_label(one, result) for one in measures)]
+    heads = ["", *(_shorten_label(one, measures, result) for one in measures)]
     heads += [head for _, head, _ in facts]
-    count = len({seed for row in result["rows"] for seed in row["seeds"]})
+    count = len({seed for row in shown for seed in row["seeds"]})
     what = " and ".join(dict.fromkeys(one.quantity.replace("_", " ") for one in measures))
     several = f"mean of {count} seeds \u00b1 half the 95 % interval" if count > 1 else "one seed"
     note = "Steps are timed while other runs use the machine." if len(facts) > 1 else ""
-    return ReportTable(f"{what.capitalize()}, {several}", heads, rows, frozenset(bold), note)
+    title = f"{section}: {what}" if section else what.capitalize()
+    return ReportTable(f"{title}, {several}", heads, rows, frozenset(bold), note)
 
 
-def _select_measures(result: Mapping[str, Any]) -> list[MeasureLabel]:
-    """Measures of the judged quantities, which the table shows."""
+def _select_measures(result: Mapping[str, Any], section: str) -> list[MeasureLabel]:
+    """Measures of the judged quantities of a section, which its table shows."""
     judged = {name.partition("@")[0] for name in result["judged"]}
     return [
         one
         for one in _read_labels(result)
-        if one.quantity in judged and any(one.id in row["values"] for row in result["rows"])
+        if one.quantity in judged
+        and one.section == section
+        and any(one.id in row["values"] for row in result["rows"])
     ]
 
 
@@ -125,9 +131,11 @@ def _read_labels(result: Mapping[str, Any]) -> list[MeasureLabel]:
     ]
 
 
-def _shorten_label(measure: MeasureLabel, result: Mapping[str, Any]) -> str:
+def _shorten_label(
+    measure: MeasureLabel, others: Sequence[MeasureLabel], result: Mapping[str, Any]
+) -> str:
     """The head of a column: the length alone where all columns are lengths."""
-    several = len({one.quantity for one in _select_measures(result)}) > 1
+    several = len({one.quantity for one in others}) > 1
     if measure.x is None or several:
         return measure.label
     trained = " (trained)" if measure.x == result["settings"].get("length") else ""
@@ -148,11 +156,13 @@ def _format_cell(row: Mapping[str, Any], measure: MeasureLabel) -> str:
     return f"{text} \u00b1{100 * half:.1f}" if measure.accuracy else f"{text} \u00b1{half:.3f}"
 
 
-def _build_differences(result: Mapping[str, Any]) -> ReportTable:
+def _build_differences(result: Mapping[str, Any], section: str) -> ReportTable:
     """Every contrast: the difference, its interval, that with a third of the steps, the outcome."""
-    labels = {one.id: one for one in _read_labels(result)}
+    labels = {one.id: one for one in _read_labels(result) if one.section == section}
     rows = []
     for one in result["contrasts"]:
+        if one["measure"] not in labels:
+            continue
         label = labels[one["measure"]]
         value = _format_number(one["mean"], label)
         if one["low"] is not None and one["high"] is not None:
@@ -168,7 +178,8 @@ def _build_differences(result: Mapping[str, Any]) -> ReportTable:
         "Difference: mean and 95 % interval. Other seeds: how much they may change it, where the"
         " interval does not contain that. At 1/3: the difference with a third of the steps."
     )
-    return ReportTable("Differences", heads, rows, note=note)
+    title = f"{section}: differences" if section else "Differences"
+    return ReportTable(title, heads, rows, note=note)
 
 
 def _format_number(value: float | None, label: MeasureLabel) -> str:
