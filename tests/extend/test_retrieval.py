@@ -1,5 +1,6 @@
-"""Passkey texts, and shares of right answers by models that know or do not know the answer."""
+"""Scores of hidden statements, by models that see the whole text or only the end of it."""
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,12 +8,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from whorl.extend.evaluation.effective import compute_means, find_effective_lengths
 from whorl.extend.evaluation.loading import LoadedModel
-from whorl.extend.evaluation.passkeys import build_passkey_text, measure_passkeys
+from whorl.extend.evaluation.retrieval import build_texts, score_text
+from whorl.extend.evaluation.settings import ExtensionTest
+
+TEST = ExtensionTest(texts=2, depths=(0.1, 0.9))
 
 
 class Reader(nn.Module):
-    """A model of bytes that finds the digits after ``is``, up to some distance."""
+    """A model of bytes that answers every form from what it has read, up to some distance."""
 
     def __init__(self, sight: int) -> None:
         super().__init__()
@@ -25,39 +30,80 @@ class Reader(nn.Module):
         self.seen = ([] if past_key_values is None else self.seen) + input_ids[0].tolist()
         logits = torch.zeros(1, logits_to_keep, 256)
         for n in range(logits_to_keep):
-            known = bytes(self.seen[: len(self.seen) - logits_to_keep + n + 1])
-            near = known[-self.sight :]
-            place = near.find(b"key is ")
-            answer = known.rpartition(b"pass key is")[2]
-            digits = b" " + near[place + 7 : place + 12] if place >= 0 else b"?"
-            logits[0, n, digits[len(answer) % len(digits)]] = 1.0
+            known = bytes(self.seen[: len(self.seen) - logits_to_keep + n + 1]).decode()
+            logits[0, n, ord(self.answer(known))] = 1.0
         return SimpleNamespace(logits=logits, past_key_values=self)
+
+    def answer(self, known: str) -> str:
+        near = known[-self.sight :]
+        if asked := re.search(r"The (\w+ key) is( ?\d*)$", known):
+            found = re.search(rf"The {asked[1]} is( \d{{5}})\.", near)
+            return found[1][len(asked[2])] if found else "?"
+        asked = re.search(r"the value (\d{5})\? They are(.*)$", known)
+        if asked is None:
+            return "?"
+        names, source = "", asked[1]
+        while found := re.search(rf"VAR (\w+) = {source}\.", near):
+            names, source = f"{names} {found[1]}", f"VAR {found[1]}"
+        return names[len(asked[2])] if len(names) > len(asked[2]) else "?"
 
 
 def load_reader(sight: int) -> LoadedModel:
     return LoadedModel("reader", Reader(sight), None, {}, "")
 
 
-@pytest.mark.parametrize("depth", [0.0, 0.5, 1.0])
-def test_a_text_has_the_asked_length_and_depth(depth: float) -> None:
-    tokens, answer = build_passkey_text(load_reader(9), 400, depth, 3)
-    text = bytes(tokens.tolist()).decode()
-    assert len(tokens) == 401
-    key = text[-5:]
-    assert answer == 6  # a blank and five digits
-    assert text.count(key) == 3
-    assert text.endswith(f"What is the pass key? The pass key is {key}")
-    room = 401 - len(f"The pass key is {key}. Remember it. {key} is the pass key. ") - 43
-    assert text.index("The pass key is") == pytest.approx(depth * room, abs=1)
-    other, _ = build_passkey_text(load_reader(9), 400, depth, 4)
-    assert bytes(other.tolist())[-5:] != bytes(tokens.tolist())[-5:]
+def measure(sight: int, form: str, length: int, window: int | None = None) -> list[float]:
+    loaded = load_reader(sight)
+    return [
+        sum(score_text(loaded, text, window) for text in build_texts(loaded, form, length, d, TEST))
+        / TEST.texts
+        for d in TEST.depths
+    ]
 
 
-def test_answers_are_right_where_the_model_sees_the_key() -> None:
-    assert measure_passkeys(load_reader(10_000), 600, (0.1, 0.9), 2) == [1.0, 1.0]
-    assert measure_passkeys(load_reader(200), 600, (0.1, 0.9), 2) == [0.0, 1.0]
+@pytest.mark.parametrize("form", ["passkey", "several_keys", "variable_tracking"])
+def test_answers_are_right_where_the_model_sees_the_evidence(form: str) -> None:
+    assert measure(10_000, form, 700) == [1.0, 1.0]
+    assert measure(300, form, 700) == [0.0, 1.0]
 
 
-def test_a_text_that_cannot_hold_the_question() -> None:
-    with pytest.raises(ValueError, match=r"^passkey texts must have at least \d+ tokens .* got 40"):
-        build_passkey_text(load_reader(9), 40, 0.5, 0)
+@pytest.mark.parametrize("form", ["passkey", "several_keys", "variable_tracking"])
+def test_a_window_loses_what_lies_before_it(form: str) -> None:
+    assert measure(10_000, form, 700, window=300) == [0.0, 1.0]
+
+
+def test_an_answer_in_parts_counts_in_parts() -> None:
+    loaded = load_reader(10_000)
+    (text, _) = build_texts(loaded, "variable_tracking", 700, 0.0, TEST)
+    first, end = text.spans[2]
+    changed = [*text.tokens]
+    changed[first + 1 : end] = b"zzz"
+    assert score_text(loaded, type(text)(changed, text.spans)) == 0.8
+
+
+def test_texts_follow_the_seed() -> None:
+    loaded = load_reader(9)
+    other = ExtensionTest(texts=2, depths=(0.1, 0.9), seed=1)
+    mine, again, others = (
+        [text.tokens for text in build_texts(loaded, "passkey", 300, 0.5, test)]
+        for test in (TEST, TEST, other)
+    )
+    assert mine == again != others
+    assert mine[0] != mine[1]
+
+
+def test_effective_lengths() -> None:
+    forms = {
+        "passkey": {"none": {"64": [1.0, 1.0], "128": [0.0, 1.0]}, "yarn": {"64": [1.0, 1.0]}},
+        "several_keys": {"none": {"64": [1.0, 0.5], "128": [0.5, 0.5]}, "yarn": {"64": [0.0, 0.5]}},
+    }
+    means = compute_means(forms)
+    assert means == {"none": {"64": 0.875, "128": 0.5}, "yarn": {"64": 0.625}}
+    assert find_effective_lengths(means, own=0.875) == {
+        "none": {"threshold": 64, "own": 64},
+        "yarn": {"threshold": None, "own": None},
+    }
+    # 85 % of a model's own score is less than RULER's threshold, which itself is not enough.
+    assert find_effective_lengths({"yarn": {"64": 0.856}}, own=1.0) == {
+        "yarn": {"threshold": None, "own": 64}
+    }
