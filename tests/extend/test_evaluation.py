@@ -59,6 +59,20 @@ def test_chunks_give_the_losses_of_one_pass(loaded: LoadedModel, length: int, fi
     )
 
 
+def test_a_large_vocabulary_is_scored_in_smaller_chunks(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = torch.randint(256, (101,), generator=torch.Generator().manual_seed(1))
+    whole = compute_scores_of_text(loaded.model, tokens, 10)
+    sizes: list[int] = []
+    hook = loaded.model.register_forward_hook(lambda *given: sizes.append(given[2].logits.shape[1]))
+    monkeypatch.setattr("whorl.extend.evaluation.losses._MOST_LOGITS", 256 * 40)
+    found = compute_scores_of_text(loaded.model, tokens, 10)
+    hook.remove()
+    assert sizes == [1, 40, 40, 10]
+    torch.testing.assert_close(found.losses, whole.losses, rtol=1e-4, atol=1e-4)
+
+
 def test_right_tokens_are_the_most_probable_ones(loaded: LoadedModel) -> None:
     tokens = torch.randint(256, (30,), generator=torch.Generator().manual_seed(2))
     with torch.no_grad():

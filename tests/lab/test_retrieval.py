@@ -108,10 +108,9 @@ def test_rows_to_train_on() -> None:
     kinds = set()
     for row, mask in zip(tokens, asked, strict=True):
         text = bytes(row.tolist()).decode()
-        kind = "variable_tracking" if "VAR" in text else "key"
-        kinds.add("pass" if "pass key" in text else kind)
-        assert "".join(solve(kind, text)) == bytes(row[mask].tolist()).decode()
-    assert kinds == {"pass", "key", "variable_tracking"}
+        kinds.add("pass" if "pass key" in text else "key")
+        assert "".join(solve("passkey", text)) == bytes(row[mask].tolist()).decode()
+    assert kinds == {"pass", "key"}
     assert torch.equal(tokens, make_retrieval_rows(6, 256, 5)[0])
     assert not torch.equal(tokens, make_retrieval_rows(6, 256, 6)[0])
 

@@ -155,6 +155,7 @@ def _render_document(document: dict[str, Any]) -> list[RenderableType]:
 
     first, *others = report.write_verdict(document)
     found: list[RenderableType] = [Text(first, "bold"), *map(Text, others)]
+    found += ["", Text(document["trained_why"])]
     for table in report.list_tables(document):
         found += ["", _render_table(table)]
         if table.note:

@@ -34,6 +34,8 @@ __all__ = [
 ]
 
 RETRIEVAL_FORMS = ("passkey", "several_keys", "variable_tracking")
+# Of rows to train on: a small model does not learn to follow variables in a few thousand steps.
+_TRAINED_FORMS = ("passkey", "several_keys")
 
 Encode = Callable[[str], list[int]]
 
@@ -110,7 +112,7 @@ def build_retrieval_text(
 
 
 def make_retrieval_rows(count: int, length: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Rows of bytes to train on: all forms, one after another, at random depths.
+    """Rows of bytes to train on: passkey and several_keys in turn, at random depths.
 
     Returns:
         tokens [count, length], int64, and asked [count, length], bool: True at answers.
@@ -120,7 +122,7 @@ def make_retrieval_rows(count: int, length: int, seed: int) -> tuple[Tensor, Ten
     for row in range(count):
         bits = RandomBits("training", count, length, seed, row)
         depth = int(bits.draw(1, 1)) / 2**32
-        form = RETRIEVAL_FORMS[(row + seed) % len(RETRIEVAL_FORMS)]
+        form = _TRAINED_FORMS[(row + seed) % len(_TRAINED_FORMS)]
         text = build_retrieval_text(_encode_bytes, form, length, depth, bits)
         tokens[row] = torch.tensor(text.tokens)
         for first, end in text.spans:

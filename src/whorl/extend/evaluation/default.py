@@ -17,6 +17,7 @@ from whorl.lab import (
     RunConfig,
     TrainingConfig,
     TrainingProgress,
+    TrainingStage,
     train,
 )
 from whorl.lab.corpus import load_corpus
@@ -25,9 +26,15 @@ __all__ = ["DEFAULT_MODEL", "read_held_out_text", "train_default_model"]
 
 #: Settings of its training.
 DEFAULT_MODEL = RunConfig(
-    model=ModelConfig(layers=3, width=96, heads=4),
-    data=DataConfig(mixed=("retrieval", "copy"), mixed_share=0.5),
-    training=TrainingConfig(length=256, batch=16, steps=2000, warmup=20),
+    model=ModelConfig(layers=2, width=64, heads=4),
+    data=DataConfig(mixed=(*("retrieval",) * 4, "copy"), mixed_share=0.8),
+    training=TrainingConfig(
+        stages=(
+            TrainingStage(length=160, batch=12, steps=1600),
+            TrainingStage(length=256, batch=10, steps=900),
+        ),
+        warmup=20,
+    ),
     evaluation=EvaluationConfig(multiples=(1.0,), windows=16),
 )
 _LEAST_BYTES = 400_000

@@ -181,7 +181,7 @@ def render_markdown(document: Document) -> str:
             for n, row in enumerate(table.rows)
         ]
         parts += [f"## {table.title}", render_table(table.heads, rows), table.note]
-    parts += ["## How it was measured", *describe_measurement(document)]
+    parts += ["## How it was measured", document["trained_why"], *describe_measurement(document)]
     for title, text in list_recipes(document):
         parts += [f"## {title}", f"```\n{text}\n```"]
     return "\n\n".join(part for part in parts if part) + "\n"
