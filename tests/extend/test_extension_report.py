@@ -139,13 +139,19 @@ def test_what_the_time_was_too_short_for() -> None:
     text = render_markdown(found)
     assert "| linear | **2.72** | - |" in text or "| linear | 2.72 | - |" in text
     assert "too short: cell 0, cell 1, cell 2, cell 3, cell 4, cell 5 and 2 more. The same" in text
+    close = [
+        *found["rows"],
+        {**found["rows"][2], "name": "ntk"},
+        {**found["rows"][2], "name": "llama3"},
+    ]
+    assert "| 4,096 | yarn, 2 others | 3.32 |" in render_markdown({**found, "rows": close})
     del found["rows"][0]["by_length"]["4096"]
     (only,) = write_verdict(found)
     assert only.startswith("Nothing can be said about 4,096 tokens yet: the time was too short for")
     for row in found["rows"]:
         row["by_length"].pop("4096", None)
     assert find_best(found, 4096) == []
-    assert next(table.title for table in list_tables(found)) == "Perplexity by length"
+    assert [table.title for table in list_tables(found)] == ["Perplexity by length"]
 
 
 def test_a_page() -> None:

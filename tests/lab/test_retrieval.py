@@ -105,12 +105,12 @@ def test_a_text_that_is_too_short(form: str) -> None:
 def test_rows_to_train_on() -> None:
     tokens, asked = make_retrieval_rows(6, 256, 5)
     assert (tokens.shape, asked.shape) == ((6, 256), (6, 256))
-    kinds = set()
+    depths = set()
     for row, mask in zip(tokens, asked, strict=True):
         text = bytes(row.tolist()).decode()
-        kinds.add("pass" if "pass key" in text else "key")
         assert "".join(solve("passkey", text)) == bytes(row[mask].tolist()).decode()
-    assert kinds == {"pass", "key"}
+        depths.add(text.index("The pass key is"))
+    assert len(depths) > 2
     assert torch.equal(tokens, make_retrieval_rows(6, 256, 5)[0])
     assert not torch.equal(tokens, make_retrieval_rows(6, 256, 6)[0])
 

@@ -34,8 +34,8 @@ __all__ = [
 ]
 
 RETRIEVAL_FORMS = ("passkey", "several_keys", "variable_tracking")
-# Of rows to train on: a small model does not learn to follow variables in a few thousand steps.
-_TRAINED_FORMS = ("passkey", "several_keys")
+# Of rows to train on. With several_keys among them a small model learns neither soon: see LOG.md.
+_TRAINED_FORMS = ("passkey",)
 
 Encode = Callable[[str], list[int]]
 
@@ -112,7 +112,7 @@ def build_retrieval_text(
 
 
 def make_retrieval_rows(count: int, length: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Rows of bytes to train on: passkey and several_keys in turn, at random depths.
+    """Rows of bytes to train on: passkey, at random depths.
 
     Returns:
         tokens [count, length], int64, and asked [count, length], bool: True at answers.

@@ -1,9 +1,9 @@
 """The cells of an evaluation: one method at one length each, in the order they are measured.
 
-The trained length and the target come first, because a verdict needs both; with ``minutes`` the
-lengths between them may be missing. Two methods with the same frequencies at a length share a cell:
-a scaling that follows the length is the published rotation within the trained length, and often
-another method at the target.
+The trained length and the target come first, and there the published rotation, because a verdict
+needs them; with ``minutes`` the lengths between them may be missing. Two methods with the same
+frequencies at a length share a cell: a scaling that follows the length is the published rotation
+within the trained length, and often another method at the target.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,7 +53,7 @@ class EvaluationPlan:
     def list_losses(self) -> Iterator[EvaluationCell]:
         """Cells of losses; the sliding window, which is the same at every length, is one cell."""
         for length in self._order(self.lengths):
-            for name in self.methods:
+            for name in sorted(self.methods, key=lambda name: name != PUBLISHED):
                 if self.alike[name, length] == name:
                     yield EvaluationCell(name, length, None, length * self.windows)
             if length == self.trained:

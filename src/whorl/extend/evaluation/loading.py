@@ -163,6 +163,8 @@ def _load_tokenizer(
     if not has_files and vocab <= _MOST_BYTE_TOKENS:
         return None
     try:
+        if not has_files:
+            raise FileNotFoundError("it has no files")
         return transformers.AutoTokenizer.from_pretrained(folder, **options)
     except Exception as error:
         raise ValueError(

@@ -57,7 +57,7 @@ def _write_first_sentence(document: Document, best: Sequence[str]) -> tuple[str,
             f"No method is clearly better than the published rotation {where}: perplexity"
             f" {published} as published{other}."
         )
-    close = f" ({join_words(best[1:])}: too close to call)" if best[1:] else ""
+    close = f" ({join_words([*best[1:]])}: too close to call)" if best[1:] else ""
     return name, (
         f"{name} has the lowest perplexity {where}, {values[name]}{close}; as published it is"
         f" {published}."
@@ -106,6 +106,7 @@ def _describe_retrieval(document: Document, name: str) -> list[str]:
 def list_tables(document: Document) -> list[EvaluationTable]:
     """Perplexity by length, the winner of each length, retrieval, and effective lengths."""
     found = [_build_perplexity(document), _build_winners(document)]
+    found = [table for table in found if table.rows]
     if (document["retrieval"] or {}).get("means"):
         found.append(_build_retrieval(document))
     return found
@@ -139,7 +140,7 @@ def _build_winners(document: Document) -> EvaluationTable:
             continue
         cells = [get_cell(document, each, length) for each in (best[0], PUBLISHED, SLIDING_WINDOW)]
         costs = [_format_cost(document, best[0], n) for n in short]
-        rows.append((f"{length:,}", ", ".join(best), *map(_format_perplexity, cells), *costs))
+        rows.append((f"{length:,}", _shorten_names(best), *map(_format_perplexity, cells), *costs))
     heads = ("length", "best", "perplexity", "as published", "sliding window")
     costs_heads = tuple(f"change at {_name_length(document, n)}" for n in short)
     note = (
@@ -236,6 +237,13 @@ def _format_cost(document: Document, name: str, length: int) -> str:
     if old is None or new is None:
         return "-"
     return f"{math.expm1(min(20.0, new['loss'] - old['loss'])):+.1%}"
+
+
+def _shorten_names(names: Sequence[str]) -> str:
+    """The first name, and the second one or how many others there are."""
+    if len(names) < 3:
+        return ", ".join(names)
+    return f"{names[0]}, {len(names) - 1} others"
 
 
 def _format_limit(length: int | None) -> str:
