@@ -122,17 +122,19 @@ def test_on_weights(whorl: Whorl, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     text = tmp_path / "text.txt"
     text.write_text(TEXT)
     command = ["extend", "tiny", "--to", "2x", "--text", str(text), "--methods", "yarn"]
-    command += ["--windows", "1"]
+    command += ["--retrieval", "0", "--windows", "1"]
     done = whorl(*command, "--json")
     assert (done.code, done.err) == (0, "")
     found = json.loads(done.out)
     assert {row["name"] for row in found["rows"]} == {"none", "yarn", "sliding_window"}
     folder = tmp_path / "runs" / "extend-tiny"
-    assert sorted(path.name for path in folder.iterdir()) == ["report.md", "results.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        *("report.html", "report.md", "results.json")
+    ]
     page = whorl(*command, "--chart", "chart.json")
     assert page.code == 0
     assert "perplexity at" in page.out
-    assert "kept in runs/extend-tiny" in page.out
+    assert "kept in runs/extend-tiny: results.json, report.html, report.md" in page.out
     assert json.loads((tmp_path / "chart.json").read_text())["vconcat"]
     other = whorl(*command[:-1], "2")
     assert other.code == 2
@@ -143,7 +145,7 @@ def test_on_weights(whorl: Whorl, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--windows", "2"), "--methods, --windows, --passkeys, --results, --chart and --force"),
+        (("--windows", "2"), "--methods, --budget, --windows, --retrieval, --seed, --minutes,"),
         (("--text", "no.txt"), "--text 'no.txt' cannot be read: No such file or directory."),
         (("--text", "no.txt", "--write"), "--write writes a config, and --text measures; run"),
     ],
@@ -161,3 +163,37 @@ def test_a_text_that_is_not_utf8(whorl: Whorl, tmp_path: Path) -> None:
     path.write_bytes(b"ab\xff")
     done = whorl("extend", "qwen3-8b", "--to", "4x", "--text", str(path))
     assert "must be UTF-8; byte 2 is not: 'invalid start byte'." in " ".join(done.err.split())
+
+
+def test_without_a_model_a_small_one_is_trained_once(
+    whorl: Whorl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers")
+    from dataclasses import replace
+
+    from whorl.extend.evaluation import default
+    from whorl.lab import ModelConfig, TrainingConfig
+
+    small = replace(
+        default.DEFAULT_MODEL,
+        model=ModelConfig(layers=1, width=16, heads=2),
+        training=TrainingConfig(length=256, batch=4, steps=2, warmup=1),
+    )
+    monkeypatch.setattr(default, "DEFAULT_MODEL", small)
+    monkeypatch.chdir(tmp_path)
+    command = ["extend", "--to", "2x", "--methods", "yarn", "--windows", "1", "--retrieval", "1"]
+    done = whorl(*command)
+    assert done.code == 0, done.err
+    where = "runs/extend-default-model"
+    assert f"no MODEL: training a small one once, which is kept in {where}" in done.err
+    words = " ".join(done.out.split())
+    assert f"the model is kept in {where}" in words
+    assert "kept in runs/extend-default: results.json" in words
+    assert "Retrieval, passkey, was not measured: the model as published gives" in words
+    again = whorl(*command, "--json")
+    assert (again.code, "training" in again.err) == (0, False)
+    assert json.loads(again.out)["model"] == "extend-default-model"
+    for option in (["--write"], ["--method", "yarn"]):
+        refused = whorl("extend", "--to", "2x", *option)
+        assert refused.code == 2
+        assert "writes a config, and there is none; name a CONFIG." in refused.err

@@ -22,6 +22,7 @@ from whorl.extend.evaluation import (
     load_model,
 )
 from whorl.extend.evaluation.losses import compute_scores_of_text, compute_window_losses
+from whorl.extend.evaluation.resources import count_cache_bytes
 from whorl.extend.evaluation.rotations import (
     compute_frequencies,
     find_rotary_modules,
@@ -33,7 +34,7 @@ from whorl.scaling import DynamicNTK, YaRN
 
 from .weights import TEXT, build_llama, save_llama
 
-SMALL = ExtensionTest(methods=("linear", "yarn"), windows=2, scored=16)
+SMALL = ExtensionTest(methods=("linear", "yarn"), windows=2, scored=16, texts=0)
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,20 @@ def test_chunks_give_the_losses_of_one_pass(loaded: LoadedModel, length: int, fi
     torch.testing.assert_close(
         found.losses, compute_plain(loaded.model, tokens, first), rtol=1e-4, atol=1e-4
     )
+
+
+def test_a_large_vocabulary_is_scored_in_smaller_chunks(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = torch.randint(256, (101,), generator=torch.Generator().manual_seed(1))
+    whole = compute_scores_of_text(loaded.model, tokens, 10)
+    sizes: list[int] = []
+    hook = loaded.model.register_forward_hook(lambda *given: sizes.append(given[2].logits.shape[1]))
+    monkeypatch.setattr("whorl.extend.evaluation.losses._MOST_LOGITS", 256 * 40)
+    found = compute_scores_of_text(loaded.model, tokens, 10)
+    hook.remove()
+    assert sizes == [1, 40, 40, 10]
+    torch.testing.assert_close(found.losses, whole.losses, rtol=1e-4, atol=1e-4)
 
 
 def test_right_tokens_are_the_most_probable_ones(loaded: LoadedModel) -> None:
@@ -161,7 +176,7 @@ def test_a_stopped_evaluation_goes_on(loaded: LoadedModel, tmp_path: Path) -> No
 
 
 def test_results_of_other_settings_are_refused(loaded: LoadedModel, tmp_path: Path) -> None:
-    tiny = ExtensionTest(methods=("yarn",), windows=1, scored=8)
+    tiny = ExtensionTest(methods=("yarn",), windows=1, scored=8, texts=0)
     evaluate_methods(loaded, TEXT, to="2x", test=tiny, folder=tmp_path)
     message = r"results\.json' has results of other settings: target is 128 there, 256 here\."
     with pytest.raises(ValueError, match=message):
@@ -195,7 +210,9 @@ def test_windows_do_not_overlap() -> None:
     [
         ({"windows": 0}, "windows must be a whole number of at least 1; got 0."),
         ({"scored": True}, "scored must be a whole number of at least 1; got True."),
-        ({"passkeys": -1}, "passkeys must be a whole number of at least 0; got -1."),
+        ({"texts": -1}, "texts must be a whole number of at least 0; got -1."),
+        ({"seed": -1}, "seed must be a whole number of at least 0; got -1."),
+        ({"forms": ("keys",)}, "form 'keys' is unknown. Known: passkey, several_keys, variable"),
         ({"methods": ()}, "methods must have at least one name, such as yarn."),
         ({"methods": ("yarm",)}, "method 'yarm' is unknown; did you mean 'yarn'? Known: none,"),
         ({"depths": (1.5,)}, "depths must be numbers from 0 to 1; got [1.5]."),
@@ -204,6 +221,124 @@ def test_windows_do_not_overlap() -> None:
 def test_wrong_settings(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         ExtensionTest(**options)
+
+
+def test_budgets() -> None:
+    quick, full = ExtensionTest.from_budget(), ExtensionTest.from_budget("full", windows=2)
+    assert quick == ExtensionTest()
+    assert (full.windows, full.texts, len(full.depths)) == (2, 4, 5)
+    with pytest.raises(ValueError, match=r"^budget 'ful' is unknown; did you mean 'full'\?"):
+        ExtensionTest.from_budget("ful")
+
+
+def test_every_method_is_tried(loaded: LoadedModel) -> None:
+    test = ExtensionTest(windows=1, scored=8, texts=0)
+    labels: list[str] = []
+    found = evaluate_methods(
+        loaded, TEXT, to="4x", test=test, progress=lambda moment: labels.append(moment.label)
+    )
+    rows = {row["name"]: row for row in found["rows"]}
+    assert set(rows) == {
+        *("none", "linear", "ntk", "raised_base", "ntk_by_parts", "yarn", "llama3"),
+        *("dynamic_ntk", "dynamic_yarn", "sliding_window"),
+    }
+    assert all(set(row["by_length"]) == {"32", "64", "128", "256"} for row in rows.values())
+    # What follows the length is as published within the trained length, and read once.
+    for name in ("dynamic_ntk", "dynamic_yarn"):
+        assert rows[name]["by_length"]["64"] == rows["none"]["by_length"]["64"]
+        assert f"{name} 64" not in labels
+        assert f"{name} 128" in labels
+    assert rows["dynamic_yarn"]["by_length"]["256"] == rows["yarn"]["by_length"]["256"]
+    assert rows["dynamic_yarn"]["by_position"] == rows["yarn"]["by_position"]
+    assert rows["dynamic_yarn"]["by_length"]["128"] != rows["yarn"]["by_length"]["128"]
+
+
+def test_retrieval_of_a_model_that_cannot(tmp_path: Path) -> None:
+    long = load_model(save_llama(tmp_path / "long", max_position_embeddings=256))
+    test = ExtensionTest(methods=("yarn",), windows=1, scored=8, texts=1, depths=(0.5,))
+    found = evaluate_methods(long, TEXT, to="2x", test=test)["retrieval"]
+    assert found["forms"] == found["means"] == found["effective"] == {}
+    assert set(found["why"]) == {"passkey", "several_keys", "variable_tracking"}
+    assert found["why"]["passkey"] == (
+        "the model as published gives 0% right answers at its trained length of 256 tokens; less"
+        " than 90% says nothing about longer texts."
+    )
+
+
+def test_texts_that_do_not_fit(loaded: LoadedModel) -> None:
+    test = ExtensionTest(methods=("yarn",), windows=1, scored=8, texts=1)
+    found = evaluate_methods(loaded, TEXT, to="2x", test=test)["retrieval"]
+    assert found["why"]["several_keys"].startswith("a several_keys text must have at least ")
+
+
+def test_retrieval_of_a_model_that_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores are replaced: right where the evidence is in the last 256 tokens, or yarn is used."""
+    long = load_model(save_llama(tmp_path / "long", max_position_embeddings=256))
+    (module,) = find_rotary_modules(long.model, 4)
+    plain = module.inv_freq.clone()
+
+    def score(loaded: LoadedModel, text: Any, window: int | None) -> float:
+        near = text.tokens[-257:]
+        seen = b"The pass key is" in bytes(near[:200])
+        return float(seen or not torch.equal(module.inv_freq, plain))
+
+    monkeypatch.setattr("whorl.extend.evaluation.evaluate.score_text", score)
+    test = ExtensionTest(
+        methods=("yarn",), windows=1, scored=8, texts=1, depths=(0.1, 0.9), forms=("passkey",)
+    )
+    found = evaluate_methods(long, TEXT, to="2x", test=test)["retrieval"]
+    assert found["forms"]["passkey"] == {
+        "yarn": {"256": [1.0, 1.0], "512": [1.0, 1.0]},
+        "none": {"256": [1.0, 1.0], "512": [0.0, 1.0]},
+        "sliding_window": {"256": [1.0, 1.0], "512": [0.0, 1.0]},
+    }
+    assert found["means"]["none"] == {"256": 1.0, "512": 0.5}
+    assert found["effective"]["yarn"] == {"threshold": 512, "own": 512}
+    assert found["effective"]["sliding_window"] == {"threshold": 256, "own": 256}
+
+
+def test_what_does_not_fit_into_the_time_is_named(loaded: LoadedModel, tmp_path: Path) -> None:
+    whole = evaluate_methods(loaded, TEXT, to="4x", test=SMALL)
+    part = evaluate_methods(loaded, TEXT, to="4x", test=SMALL, folder=tmp_path, minutes=1e-9)
+    assert len(part["missing"]) == 12  # of 3 methods at 4 lengths and a window, one was measured
+    assert [row["name"] for row in part["rows"] if row["by_length"]] != []
+    assert part["recipes"] is None
+    rest = evaluate_methods(loaded, TEXT, to="4x", test=SMALL, folder=tmp_path)
+    assert rest == whole
+    assert rest["missing"] == []
+    with pytest.raises(ValueError, match=r"^minutes must be above 0; got 0\.$"):
+        evaluate_methods(loaded, TEXT, to="4x", test=SMALL, minutes=0)
+
+
+def test_too_little_memory(
+    loaded: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 2 layers, 2 key heads of 8 channels: 256 bytes for the keys and values of a token.
+    assert count_cache_bytes(loaded.model, 256) == 256 * 256
+    assert count_cache_bytes(torch.nn.Linear(2, 2), 256) is None
+
+    def fail(*given: Any) -> None:
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried")
+
+    monkeypatch.setattr("whorl.extend.evaluation.evaluate.compute_scores_of_text", fail)
+    message = (
+        r"^there is too little memory for \w+ in texts of 64 tokens, of which keys and values are 0"
+        r" MB\. Free some, or choose a shorter target; what was measured is kept"
+    )
+    with pytest.raises(ValueError, match=message):
+        evaluate_methods(loaded, TEXT, to="4x", test=SMALL, folder=tmp_path)
+    monkeypatch.setattr("whorl.extend.evaluation.resources.read_available", lambda: 1000)
+    message = r"^a text of 256 tokens needs 0 MB for keys and values, and 0 MB of memory are free"
+    with pytest.raises(ValueError, match=message):
+        evaluate_methods(loaded, TEXT, to="4x", test=SMALL)
+
+
+def test_a_folder_that_cannot_be_written(loaded: LoadedModel, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        OSError, match=r"^results cannot be written to .* What was written before is"
+    ):
+        evaluate_methods(loaded, TEXT, to="4x", test=SMALL, folder=tmp_path / "file" / "results")
 
 
 def test_a_text_that_is_too_short(loaded: LoadedModel) -> None:

@@ -5,7 +5,10 @@ from typing import Any
 import pytest
 
 from whorl import plots
-from whorl.extend.evaluation.report import find_best, is_clear, render_markdown, write_verdict
+from whorl.extend.evaluation.effective import compute_means, find_effective_lengths
+from whorl.extend.evaluation.page import render_page
+from whorl.extend.evaluation.ranking import find_best, is_clear
+from whorl.extend.evaluation.report import list_tables, render_markdown, write_verdict
 
 
 def make_cell(loss: float, noise: float = 0.01) -> dict[str, Any]:
@@ -26,12 +29,35 @@ def make_document(**losses: float) -> dict[str, Any]:
     return {
         "model": "tiny",
         "trained": 1024,
+        "trained_why": "It was given.",
         "target": 4096,
         "lengths": [1024, 4096],
         "windows": 2,
         "scored": 128,
         "rows": rows,
         "retrieval": None,
+        "missing": [],
+        "recipes": None,
+    }
+
+
+def make_retrieval() -> dict[str, Any]:
+    """Everything is found at the trained length, a quarter by yarn at the target."""
+    forms = {
+        "passkey": {
+            "none": {"1024": [1.0, 1.0], "4096": [0.0, 0.0]},
+            "yarn": {"1024": [1.0, 1.0], "4096": [0.5, 0.0]},
+            "sliding_window": {"1024": [1.0, 1.0], "4096": [0.0, 1.0]},
+        }
+    }
+    means = compute_means(forms)
+    return {
+        "depths": [0.1, 0.9],
+        "texts": 2,
+        "forms": forms,
+        "why": {"several_keys": "it cannot."},
+        "means": means,
+        "effective": find_effective_lengths(means, 1.0),
     }
 
 
@@ -81,16 +107,70 @@ def test_a_difference_is_clear_beyond_two_standard_errors() -> None:
     assert not is_clear([1.0], [5.0])
 
 
-def test_markdown_and_retrieval() -> None:
+def test_markdown() -> None:
     found = make_document(none=25.0, yarn=1.2, sliding_window=1.3)
     text = render_markdown(found)
-    assert "| method | 1,024* | 4,096 |" in text
-    assert text.index("| yarn | 3.00 | 3.32 |") < text.index("| none | 2.72 | e^25 |")
-    shares = {"yarn": {"1024": [1.0, 1.0], "4096": [0.5, 0.0]}}
-    found["retrieval"] = {"depths": [0.1, 0.9], "texts": 2, "shares": shares}
-    assert "| yarn | 3.00 | 3.32 | 100% | 25% |" in render_markdown(found)
-    found["retrieval"] = {"why": "it cannot."}
-    assert "Retrieval was not measured: it cannot." in render_markdown(found)
+    assert "| perplexity at | 1,024* | 4,096 |" in text
+    assert text.index("| yarn | 3.00 | **3.32** |") < text.index("| none | **2.72** | e^25 |")
+    assert "| 4,096 | yarn | 3.32 | e^25 | 3.67 | +10.5% |" in text
+    assert "Retrieval" not in text
+
+
+def test_retrieval() -> None:
+    found = make_document(none=25.0, yarn=1.2, sliding_window=1.3)
+    found["retrieval"] = make_retrieval()
+    text = render_markdown(found)
+    assert "| right answers at | 1,024* | 4,096 | over 85.6% | 85% of own |" in text
+    assert "| yarn | 100% | 25% | 1,024 | 1,024 |" in text
+    assert "| sliding_window | 100% | 50% | 1,024 | 1,024 |" in text
+    assert "so not its score" in text
+    assert "Retrieval, several keys, was not measured: it cannot." in text
+    assert write_verdict(found)[2] == (
+        "With yarn it finds 25% of what was hidden in such texts, in the sliding window 50%."
+    )
+    found["retrieval"]["means"]["none"]["4096"] = 0.75
+    assert ", with none 75%, in the sliding" in write_verdict(found)[2]
+
+
+def test_what_the_time_was_too_short_for() -> None:
+    found = make_document(none=4.0, linear=2.0, yarn=1.2, sliding_window=1.3)
+    found["missing"] = [f"cell {n}" for n in range(8)]
+    del found["rows"][1]["by_length"]["4096"]
+    text = render_markdown(found)
+    assert "| linear | **2.72** | - |" in text or "| linear | 2.72 | - |" in text
+    assert "too short: cell 0, cell 1, cell 2, cell 3, cell 4, cell 5 and 2 more. The same" in text
+    close = [
+        *found["rows"],
+        {**found["rows"][2], "name": "ntk"},
+        {**found["rows"][2], "name": "llama3"},
+    ]
+    assert "| 4,096 | yarn, 2 others | 3.32 |" in render_markdown({**found, "rows": close})
+    del found["rows"][0]["by_length"]["4096"]
+    (only,) = write_verdict(found)
+    assert only.startswith("Nothing can be said about 4,096 tokens yet: the time was too short for")
+    for row in found["rows"]:
+        row["by_length"].pop("4096", None)
+    assert find_best(found, 4096) == []
+    assert [table.title for table in list_tables(found)] == ["Perplexity by length"]
+
+
+def test_a_page() -> None:
+    pytest.importorskip("vl_convert")
+    found = make_document(none=4.0, linear=2.0, yarn=1.2, sliding_window=1.3)
+    found["model"] = "<b>tiny"
+    text = render_page(found, command="whorl extend --to 4x")
+    assert "<h1>&lt;b&gt;tiny to 4,096 tokens</h1>" in text
+    assert text.count("<svg") == 8  # two charts, each in two widths and two themes
+    assert "<td><b>3.32</b></td>" in text
+    assert "Nothing: no method is clearly better" in text
+    assert "<script src" not in text
+    found["retrieval"] = make_retrieval()
+    recipe = {"framework": "vLLM", "form": "command", "text": "vllm serve <M>", "note": None}
+    found["recipes"] = {"method": "yarn", "recipes": [recipe]}
+    text = render_page(found)
+    assert text.count("<svg") == 10
+    assert "<h3>yarn for vLLM, command</h3><pre>vllm serve &lt;M&gt;</pre>" in text
+    assert "Reproduce" not in text
 
 
 def test_charts() -> None:
@@ -105,3 +185,15 @@ def test_charts() -> None:
         row["by_position"] = None
     with pytest.raises(ValueError, match="no row of the document has numbers for this chart"):
         plots.extension_positions(found)
+    with pytest.raises(ValueError, match="extension_retrieval: the document has no results of"):
+        plots.extension_retrieval(found)
+    found["retrieval"] = make_retrieval()
+    cells = plots.extension_retrieval(found).to_dict()["data"]["values"]
+    assert len(cells) == 3 * 2 * 2
+    assert {
+        "form": "passkey",
+        "method": "yarn",
+        "length": "4,096",
+        "depth": "10%",
+        "share": 0.5,
+    } in (cells)

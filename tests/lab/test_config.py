@@ -73,6 +73,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         (ModelConfig, {"attention": "linear", "dropout": 0.1}, r"dropout must be 0 with linear"),
         (DataConfig, {"task": "copi"}, r"data.task 'copi' is unknown; did you mean 'copy'\?"),
         (DataConfig, {"task": "copy", "files": ("a",)}, r"'copy' makes its own tokens; leave out"),
+        (DataConfig, {"mixed": ("copi",)}, r"data.mixed 'copi' is unknown; did you mean 'copy'\?"),
+        (DataConfig, {"mixed_share": 0.0}, r"data.mixed_share must be a number above 0 and at m"),
+        (DataConfig, {"mixed": ("copy",), "task": "copy"}, r"data.mixed adds rows of bytes to te"),
         (TrainingConfig, {"learning_rate": 0.0}, r"learning_rate must be a number above 0 and at"),
         (TrainingConfig, {"learning_rate": float("nan")}, r"learning_rate must be a number above"),
         (TrainingConfig, {"length": 1}, r"training.length must be at least 2"),
@@ -95,3 +98,16 @@ def test_multiples_that_come_to_nothing() -> None:
         RunConfig(
             training=TrainingConfig(length=32), evaluation=EvaluationConfig(multiples=(0.02, 1.0))
         )
+
+
+def test_mixed_rows_are_for_a_decoder(tmp_path: Path) -> None:
+    data = DataConfig(mixed=("retrieval", "copy"), mixed_share=0.25)
+    config = RunConfig(data=data)
+    path = tmp_path / "config.toml"
+    path.write_text(config.to_toml())
+    assert RunConfig.from_toml(path) == config
+    assert "mixed" not in RunConfig().to_toml()
+    with pytest.raises(
+        ValueError, match=r"data.mixed is for a decoder, whose rows have answers at"
+    ):
+        RunConfig(data=data, model=ModelConfig(kind="encoder"))

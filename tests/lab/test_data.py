@@ -81,3 +81,21 @@ def test_a_task_that_does_not_fit() -> None:
     )
     with pytest.raises(ValueError, match=r"the task 'passkey' needs at least \d+ tokens; got 6"):
         open_data_source(config)
+
+
+def test_rows_of_tasks_are_mixed_into_text(small: RunConfig) -> None:
+    training = replace(small.training, length=256, batch=8)
+    data = replace(small.data, mixed=("retrieval", "copy"), mixed_share=0.75)
+    config = replace(small, training=training, evaluation=EvaluationConfig(multiples=(1.0,)))
+    plain, mixed = open_data_source(config), open_data_source(replace(config, data=data))
+    one, other = plain.get_batch(2), mixed.get_batch(2)
+    assert other.tokens.shape == other.targets.shape == (8, 256)
+    assert torch.equal(one.tokens[:2], other.tokens[:2])
+    assert bool((other.targets[:2] >= 0).all())
+    answers = (other.targets[2:] >= 0).sum(1)
+    assert bool(((answers > 0) & (answers < 256)).all())
+    rows = [bytes(row.tolist()).decode() for row in other.tokens[2:]]
+    assert all(" key is" in row for row in rows[:3])
+    assert all("|" in row for row in rows[3:])
+    assert torch.equal(mixed.get_batch(2).tokens, other.tokens)
+    assert torch.equal(plain.get_validation().tokens, mixed.get_validation().tokens)

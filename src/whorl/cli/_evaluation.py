@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import shlex
+import signal
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import typer
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 import whorl
+from whorl._support.files import write_file_atomically
 from whorl._support.words import quote
 
+from . import INTERRUPTED
 from ._options import name_options
 from ._output import open_progress_bar, print_json, print_page
-from ._training import format_seconds
+from ._training import format_seconds, open_training_bar
 
-__all__ = ["evaluate_on_text"]
+if TYPE_CHECKING:
+    from whorl.extend.evaluation import EvaluationProgress, LoadedModel
+    from whorl.extend.evaluation.report import EvaluationTable
+
+__all__ = ["WeightsRequest", "evaluate_on_weights"]
 
 _NAMES = {
     "to": "--to",
@@ -27,86 +37,150 @@ _NAMES = {
     "methods": "--methods",
     "method": "--methods",
     "windows": "--windows",
-    "passkeys": "--passkeys",
+    "texts": "--retrieval",
+    "seed": "--seed",
+    "minutes": "--minutes",
+    "budget": "--budget",
     "force=True": "--force",
 }
+#: Where the model is kept that is used if none is given.
+_DEFAULT_MODEL = Path("runs") / "extend-default-model"
 
 
-def evaluate_on_text(
-    model: str,
-    texts: Sequence[Path],
-    *,
-    folder: Path,
-    chart: Path | None,
-    as_json: bool,
-    force: bool,
-    settings: dict[str, Any],
-    **options: Any,
-) -> None:
+@dataclass(frozen=True)
+class WeightsRequest:
+    """What the options ask for; model: None for the one that whorl trains itself."""
+
+    model: str | None
+    texts: Sequence[Path]
+    to: str
+    trained: int | None
+    budget: str
+    changes: dict[str, Any]
+    minutes: float | None
+    results: Path | None
+    chart: Path | None
+    force: bool
+    as_json: bool
+
+    @property
+    def folder(self) -> Path:
+        """Where results are kept."""
+        name = "default" if self.model is None else Path(self.model).resolve().stem
+        return self.results or Path("runs") / f"extend-{name}"
+
+
+def evaluate_on_weights(request: WeightsRequest) -> None:
     """Evaluate the methods on a model's weights, print tables, and keep results and report."""
+    from whorl.lab import Interrupted
+
+    if request.chart is not None:
+        whorl.plots.check_path(request.chart)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: save, then stop
+    try:
+        with name_options(_NAMES):
+            document = _evaluate(request)
+    except (KeyboardInterrupt, Interrupted):
+        print(f"stopped; the same command goes on from {str(request.folder)!r}.", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    _write_reports(request, document)
+    if request.as_json:
+        print_json(document)
+        return
+    kept = [Text(f"kept in {request.folder}: results.json, report.html, report.md")]
+    if request.model is None:
+        kept.append(Text(f"the model is kept in {_DEFAULT_MODEL}"))
+    print_page(*_render_document(document), "", *kept, *_suggest_writing(request.model, document))
+
+
+def _evaluate(request: WeightsRequest) -> dict[str, Any]:
     from whorl.extend import evaluation
 
-    if chart is not None:
-        whorl.plots.check_path(chart)
-    text = "\n\n".join(_read_text(path) for path in texts)
-    with name_options(_NAMES):
-        test = evaluation.ExtensionTest(**settings)
-        loaded = evaluation.load_model(model)
-        with open_progress_bar() as show:
+    test = evaluation.ExtensionTest.from_budget(request.budget, **request.changes)
+    text = "\n\n".join(_read_text(path) for path in request.texts)
+    loaded = _load(request)
+    if not request.texts:
+        text = evaluation.read_held_out_text()
+    with open_progress_bar() as show:
 
-            def report(moment: evaluation.EvaluationProgress) -> None:
-                left = moment.seconds_left
-                words = "" if left is None else f", {format_seconds(left)} left"
-                show(moment.done, moment.total, f"{moment.label}{words}")
+        def report(moment: EvaluationProgress) -> None:
+            left = moment.seconds_left
+            words = "" if left is None else f", {format_seconds(left)} left"
+            show(moment.done, moment.total, f"{moment.label}{words}")
 
-            document = evaluation.evaluate_methods(
-                loaded, text, test=test, folder=folder, force=force, progress=report, **options
-            )
-    from whorl._support.files import write_file_atomically
+        return evaluation.evaluate_methods(
+            loaded,
+            text,
+            to=request.to,
+            trained=request.trained,
+            test=test,
+            folder=request.folder,
+            force=request.force,
+            minutes=request.minutes,
+            progress=report,
+        )
 
-    write_file_atomically(folder / "report.md", evaluation.render_markdown(document).encode())
-    if chart is not None:
-        whorl.plots.save(whorl.plots.extension(document), chart)
-    if as_json:
-        print_json(document)
-    else:
-        parts = [*_render_document(document), "", Text(f"kept in {folder}")]
-        print_page(*parts, *_suggest_writing(model, document))
+
+def _load(request: WeightsRequest) -> LoadedModel:
+    """The model, which is trained first if none is given."""
+    from whorl.extend import evaluation
+
+    if request.model is not None:
+        return evaluation.load_model(request.model)
+    if not (_DEFAULT_MODEL / "evaluation.json").exists():
+        words = f"no MODEL: training a small one once, which is kept in {_DEFAULT_MODEL}"
+        print(words, file=sys.stderr)
+    with open_training_bar() as show:
+        command = shlex.join(["whorl", *sys.argv[1:]])
+        run = evaluation.train_default_model(
+            _DEFAULT_MODEL, progress=show, force=request.force, command=command
+        )
+    return evaluation.load_model(run.folder)
+
+
+def _write_reports(request: WeightsRequest, document: dict[str, Any]) -> None:
+    from whorl.extend import evaluation
+
+    command = shlex.join(["whorl", *sys.argv[1:]])
+    page = evaluation.render_page(document, command=command)
+    write_file_atomically(request.folder / "report.html", page.encode())
+    markdown = evaluation.render_markdown(document)
+    write_file_atomically(request.folder / "report.md", markdown.encode())
+    if request.chart is not None:
+        whorl.plots.save(whorl.plots.extension(document), request.chart)
 
 
 def _render_document(document: dict[str, Any]) -> list[RenderableType]:
     from whorl.extend.evaluation import report
 
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("perplexity at", no_wrap=True)
-    best = {n: report.find_best(document, n)[0] for n in document["lengths"]}
-    for length in document["lengths"]:
-        mark = "*" if length == document["trained"] else ""
-        table.add_column(f"{length:,}{mark}", justify="right")
-    has_shares = bool((document["retrieval"] or {}).get("shares"))
-    for length in document["lengths"] if has_shares else ():
-        table.add_column(f"passkey\n{length:,}", justify="right")
-    for row in report.list_rows(document):
-        cells = report.format_cells(document, row)
-        styles = ["bold" if best[n] == row["name"] else "" for n in document["lengths"]]
-        styles += [""] * (len(cells) - len(styles))
-        words = [Text(cell, style) for cell, style in zip(cells, styles, strict=True)]
-        table.add_row(row["name"], *words)
-    first, second = report.write_verdict(document)
+    first, *others = report.write_verdict(document)
+    found: list[RenderableType] = [Text(first, "bold"), *map(Text, others)]
+    found += ["", Text(document["trained_why"])]
+    for table in report.list_tables(document):
+        found += ["", _render_table(table)]
+        if table.note:
+            found.append(Text(table.note, "dim"))
     notes = [Text(words, "dim") for words in report.describe_measurement(document)]
-    return [Text(first, "bold"), Text(second), "", table, "", *notes]
+    return [*found, "", *notes]
 
 
-def _suggest_writing(model: str, document: dict[str, Any]) -> list[RenderableType]:
+def _render_table(table: EvaluationTable) -> Table:
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for n, head in enumerate(table.heads):
+        made.add_column(head, justify="left" if n == 0 else "right", no_wrap=n == 0)
+    for n, row in enumerate(table.rows):
+        made.add_row(*(Text(w, "bold" if (n, m) in table.bold else "") for m, w in enumerate(row)))
+    return made
+
+
+def _suggest_writing(model: str | None, document: dict[str, Any]) -> list[RenderableType]:
     """The command that writes the best method into config.json, if that is what should be done."""
-    from whorl.extend.evaluation import report
-    from whorl.extend.evaluation.settings import PUBLISHED
-
-    best = report.find_best(document, document["target"])
-    if PUBLISHED in best or not (Path(model) / "config.json").is_file():
+    recipes = document["recipes"]
+    if model is None or recipes is None or not (Path(model) / "config.json").is_file():
         return []
-    command = ["whorl", "extend", model, "--to", str(document["target"]), "--method", best[0]]
-    return [Text(f"to write it: {shlex.join([*command, '--write'])}")]
+    command = ["whorl", "extend", model, "--to", str(document["target"])]
+    command += ["--method", recipes["method"], "--write"]
+    return [Text(f"to write it: {shlex.join(command)}")]
 
 
 def _read_text(path: Path) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,10 +13,19 @@ from ._output import JsonFlag, print_json, print_page
 
 __all__ = ["extend"]
 
+_WEIGHTS = "On the weights: with --text, or without CONFIG"
+
+
+class ExtensionBudget(str, Enum):
+    quick = "quick"
+    full = "full"
+
+
 Config = typer.Argument(
     metavar="CONFIG",
     help="config.json, its folder, or a preset such as qwen3-8b; with --text a model with weights:"
-    " its folder, a GGUF file, or a run of whorl train.",
+    " its folder, a GGUF file, or a run of whorl train. Without it, a small model that is trained"
+    " once.",
 )
 To = typer.Option(
     metavar="N, 128k, 4x", help="Tokens to extend to, or a multiple of the trained length."
@@ -29,32 +39,57 @@ Out = typer.Option(metavar="FILE", help="Write the extended config to this new f
 Texts = typer.Option(
     "--text",
     metavar="FILE",
-    help="Also try the methods on the weights, by the loss of this text; repeat it.",
+    rich_help_panel=_WEIGHTS,
+    help="Try the methods on the weights, by the loss of this text and by retrieval; repeat it.",
 )
-Methods = typer.Option(metavar="A,B", help="With --text: try only these methods.")
-Windows = typer.Option(help="With --text: read so many windows of the text [4].")
-Passkeys = typer.Option(help="With --text: also hide so many numbers at each of three depths [0].")
+Methods = typer.Option(
+    metavar="A,B", rich_help_panel=_WEIGHTS, help="Try only these methods; all by default."
+)
+Budget = typer.Option(
+    rich_help_panel=_WEIGHTS,
+    help="How much is read: full has four times as many windows, twice as many hidden texts at"
+    " five depths instead of three.",
+)
+Windows = typer.Option(rich_help_panel=_WEIGHTS, help="Windows of the text [4, full 16].")
+Retrieval = typer.Option(
+    rich_help_panel=_WEIGHTS,
+    help="Texts with something hidden at each depth, for each of three forms; 0 for none"
+    " [2, full 4].",
+)
+Seed = typer.Option(rich_help_panel=_WEIGHTS, help="Of what is hidden [0].")
+Minutes = typer.Option(
+    rich_help_panel=_WEIGHTS,
+    help="Begin nothing that would end later, and say what is missing; the same command goes on.",
+)
 Results = typer.Option(
     metavar="FOLDER",
-    help="With --text: keep results here, and go on from them (runs/extend-MODEL).",
+    rich_help_panel=_WEIGHTS,
+    help="Keep results and report here, and go on from them (runs/extend-MODEL).",
 )
-Chart = typer.Option(metavar="FILE", help="With --text: draw them: .png, .svg, .html or .json.")
-Force = typer.Option("--force", help="With --text: measure again what other settings gave.")
+Chart = typer.Option(
+    metavar="FILE", rich_help_panel=_WEIGHTS, help="Draw them: .png, .svg, .html or .json."
+)
+Force = typer.Option(
+    "--force", rich_help_panel=_WEIGHTS, help="Measure again what other settings gave."
+)
 
 _NAMES = {"to": "--to", "method": "--method", "out": "--out", "trained": "--trained"}
 
 
 def extend(
-    config: Annotated[str, Config],
     to: Annotated[str, To],
+    config: Annotated[str | None, Config] = None,
     method: Annotated[str | None, Method] = None,
     trained: Annotated[int | None, Trained] = None,
     write: Annotated[bool, Write] = False,
     out: Annotated[Path | None, Out] = None,
     text: Annotated[list[Path] | None, Texts] = None,
     methods: Annotated[str | None, Methods] = None,
+    budget: Annotated[ExtensionBudget | None, Budget] = None,
     windows: Annotated[int | None, Windows] = None,
-    passkeys: Annotated[int | None, Passkeys] = None,
+    retrieval: Annotated[int | None, Retrieval] = None,
+    seed: Annotated[int | None, Seed] = None,
+    minutes: Annotated[float | None, Minutes] = None,
     results: Annotated[Path | None, Results] = None,
     chart: Annotated[Path | None, Chart] = None,
     force: Annotated[bool, Force] = False,
@@ -67,31 +102,42 @@ def extend(
     config cannot be read or an option is wrong.
     """
     names = split_words(methods)
-    given = {"methods": names and tuple(names), "windows": windows, "passkeys": passkeys}
-    settings = {name: value for name, value in given.items() if value is not None}
-    if text:
-        _check_combination(write=write, out=out, method=method)
-        from ._evaluation import evaluate_on_text
+    given: dict[str, Any] = {"methods": names and tuple(names), "windows": windows}
+    given |= {"texts": retrieval, "seed": seed}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if text or config is None:
+        _check_combination(config, write=write, out=out, method=method)
+        from ._evaluation import WeightsRequest, evaluate_on_weights
 
-        evaluate_on_text(
-            config,
-            text,
-            folder=results or Path("runs") / f"extend-{Path(config).resolve().stem}",
-            chart=chart,
-            as_json=as_json,
-            force=force,
-            settings=settings,
-            to=to,
-            trained=trained,
+        amount = (budget or ExtensionBudget.quick).value
+        evaluate_on_weights(
+            WeightsRequest(
+                *(config, text or [], to, trained, amount, changes, minutes),
+                *(results, chart, force, as_json),
+            )
         )
         return
-    if settings or results is not None or chart is not None or force:
+    if changes or force or any(x is not None for x in (budget, minutes, results, chart)):
         raise ValueError(
-            "--methods, --windows, --passkeys, --results, --chart and --force are about weights;"
-            " add --text FILE, or leave them out."
+            "--methods, --budget, --windows, --retrieval, --seed, --minutes, --results, --chart and"
+            " --force are about weights; add --text FILE, or leave them out."
         )
     if write and out is not None:
         raise ValueError("--write changes config.json, --out writes another file; choose one.")
+    _plan(config, to, method, trained, write=write, out=out, as_json=as_json)
+
+
+def _plan(
+    config: str,
+    to: str,
+    method: str | None,
+    trained: int | None,
+    *,
+    write: bool,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Print the plan of a config, and write it if that was asked for."""
     from whorl.extend import plan_extension, write_extension
 
     with name_options(_NAMES):
@@ -111,9 +157,11 @@ def extend(
         print_diagnosis(str(written.path), written.remaining, None)
 
 
-def _check_combination(**given: object) -> None:
-    """Refuse options that --text would not use."""
+def _check_combination(config: str | None, **given: object) -> None:
+    """Refuse options that an evaluation on weights would not use."""
     for name, value in given.items():
+        if value and config is None:
+            raise ValueError(f"--{name} writes a config, and there is none; name a CONFIG.")
         if value:
             raise ValueError(
                 f"--{name} writes a config, and --text measures; run them one after the other."

@@ -139,12 +139,18 @@ class DataConfig:
     files: files and folders of text; if there are none, the source code of Python's standard
     library. tokenizer: a tokenizer.json; without it every byte is a token. masking: whether an
     encoder predicts single tokens of text or whole words (``masking.py``).
+
+    mixed: tasks whose rows are mixed into the text of a decoder, in turn, and "retrieval" for the
+    texts of ``retrieval.py``. mixed_share: the share of a training batch that they have. Validation
+    and evaluation have text only.
     """
 
     task: str = "text"
     files: tuple[str, ...] = ()
     tokenizer: str | None = None
     masking: Masking = "tokens"
+    mixed: tuple[str, ...] = ()
+    mixed_share: float = 0.5
 
     def __post_init__(self) -> None:
         from .tasks import TASK_NAMES
@@ -158,6 +164,13 @@ class DataConfig:
             )
         if not all(isinstance(name, str) and name for name in self.files):
             raise TypeError(f"data.files must be paths; got {quote(list(self.files))}.")
+        for name in self.mixed:
+            check_choice("data.mixed", name, ("retrieval", *TASK_NAMES))
+        check_number("data.mixed_share", self.mixed_share, 0.0, 1.0, open_below=True)
+        if self.mixed and (self.task != "text" or self.tokenizer):
+            raise ValueError(
+                "data.mixed adds rows of bytes to text; leave out task and tokenizer, or mixed."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,6 +352,11 @@ class RunConfig:
     start: StartConfig = field(default_factory=StartConfig)
 
     def __post_init__(self) -> None:
+        if self.data.mixed and self.model.kind != "decoder":
+            raise ValueError(
+                "data.mixed is for a decoder, whose rows have answers at their ends; got model.kind"
+                f" = {quote(self.model.kind)}. Leave it out, or set model.kind = 'decoder'."
+            )
         if self.data.masking == "words" and (self.model.kind, self.data.task) != (
             "encoder",
             "text",
@@ -372,8 +390,7 @@ class RunConfig:
         tables: dict[str, Any] = {}
         for part in dataclasses.fields(self):
             values = dataclasses.asdict(getattr(self, part.name))
-            if not values.get("stages", True):
-                del values["stages"]
+            _drop_unused(values)
             tables[part.name] = {
                 name: convert_to_plain(value) for name, value in values.items() if value is not None
             }
@@ -407,6 +424,14 @@ class RunConfig:
             return cls.from_dict(read_toml(path))
         except TypeError as error:  # such as a string instead of a number
             raise ValueError(f"{str(path)!r}: {error}") from None
+
+
+def _drop_unused(values: dict[str, Any]) -> None:
+    """Remove options that have no effect in this config, so that files stay short."""
+    for name, more in (("stages", ()), ("mixed", ("mixed_share",))):
+        if not values.get(name, True):
+            for key in (name, *more):
+                del values[key]
 
 
 def _check_given(training: TrainingConfig, given: Mapping[str, Any]) -> None:

@@ -2,8 +2,8 @@
 
 A decoder predicts the next token. An encoder predicts masked tokens; the id of its mask token is
 the size of the vocabulary. In text some tokens are masked by BERT's rule (``masking``), in a task
-all answers are. A target of -1 is not predicted. The batch of a training step depends on the seed
-and the number of the step only.
+all answers are. A target of -1 is not predicted. Rows of tasks can be mixed into the text of a
+decoder. The batch of a training step depends on the seed and the number of the step only.
 """
 
 import math
@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from . import corpus, tasks
-from .config import RunConfig
+from .config import DataConfig, RunConfig
 from .masking import choose_tokens, mask_tokens
 from .model import derive_seed
+from .retrieval import make_retrieval_rows
 
 __all__ = ["DataSource", "TokenBatch", "open_data_source"]
 
@@ -91,7 +92,8 @@ class _TextSource:
                 stage.batch, stage.length + self._ahead, source.manual_seed(seed)
             )
         )
-        return self._build_batch(text, words, source)
+        batch = self._build_batch(text, words, source)
+        return batch if not self.config.data.mixed else _mix_rows(batch, self.config.data, seed)
 
     def get_validation(self, length: int | None = None) -> TokenBatch:
         source = torch.Generator().manual_seed(derive_seed("validation"))
@@ -182,6 +184,21 @@ def _derive_batch_seed(config: RunConfig, step: int) -> int:
     """Seed of a step's batch; a run that starts from trained weights reads other text than they."""
     start = () if config.start.weights is None else (config.start.weights,)
     return derive_seed(config.training.seed, "batch", step, *start)
+
+
+def _mix_rows(batch: TokenBatch, data: DataConfig, seed: int) -> TokenBatch:
+    """A batch of text whose last rows are replaced by those of the tasks in ``data.mixed``."""
+    rows, length = batch.tokens.shape
+    replaced = round(data.mixed_share * rows)
+    names = ("tokens", "targets", "judged")
+    parts = [TokenBatch(*(getattr(batch, name)[: rows - replaced] for name in names))]
+    for n, name in enumerate(data.mixed):
+        count = replaced * (n + 1) // len(data.mixed) - replaced * n // len(data.mixed)
+        if count:
+            hidden = name == "retrieval"
+            make = make_retrieval_rows if hidden else tasks.get_task(name).make_examples
+            parts.append(_build_next_token_batch(*make(count, length + 1, seed)))
+    return TokenBatch(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
 
 
 def _build_next_token_batch(tokens: Tensor, asked: Tensor) -> TokenBatch:

@@ -42,7 +42,7 @@ from torch import Tensor
 
 from ._checks import check_choice, check_count
 
-__all__ = ["TASK_NAMES", "SyntheticTask", "get_task"]
+__all__ = ["FILLER_SENTENCES", "TASK_NAMES", "RandomBits", "SyntheticTask", "get_task"]
 
 TASK_NAMES = ("passkey", "copy", "reverse", "parity", "recall")
 
@@ -115,7 +115,7 @@ class RandomBits:
 _SUBJECTS = "a grey owl|my aunt|the baker|one tall clerk|our ferry|the late moon|a tin robot|nobody"
 _VERBS = "counts|paints|forgets|borrows|folds|weighs|buries|admires"
 _OBJECTS = "spoons|wet maps|the stairs|a blue door|old bread|seven hats|the fog|small bells"
-_FILLER = [
+FILLER_SENTENCES = [
     f"{' '.join(words)}. "
     for words in product(_SUBJECTS.split("|"), _VERBS.split("|"), _OBJECTS.split("|"))
 ]
@@ -126,17 +126,17 @@ _PASSKEY_LEAST = len((_STATEMENT + _QUESTION).format("0" * _DIGITS, "0" * _DIGIT
 def _write_passkey(count: int, length: int, bits: RandomBits) -> tuple[Tensor, Tensor]:
     """Rows of passkey: blanks, whole sentences with the key among them, the question."""
     room = length - _PASSKEY_LEAST
-    most = room // min(map(len, _FILLER)) + 1
+    most = room // min(map(len, FILLER_SENTENCES)) + 1
     heads = bits.draw(count, 2).tolist()  # key, number of its sentence
-    picks = (bits.draw(count, most) % len(_FILLER)).tolist()
+    picks = (bits.draw(count, most) % len(FILLER_SENTENCES)).tolist()
     rows = bytearray()
     for (key_draw, number), row in zip(heads, picks, strict=True):
         sentences, left = [], room
         for pick in row:
-            left -= len(_FILLER[pick])
+            left -= len(FILLER_SENTENCES[pick])
             if left < 0:
                 break
-            sentences.append(_FILLER[pick])
+            sentences.append(FILLER_SENTENCES[pick])
         key = f"{key_draw % 10**_DIGITS:0{_DIGITS}}"
         sentences.insert(number % (len(sentences) + 1), _STATEMENT.format(key))
         text = "".join(sentences) + _QUESTION.format(key)

@@ -25,7 +25,12 @@ from .experiment import (
     experiment_lines,
     list_experiment_lines,
 )
-from .extension import extension, extension_lengths, extension_positions
+from .extension import (
+    extension,
+    extension_lengths,
+    extension_positions,
+    extension_retrieval,
+)
 from .inspection import inspection
 from .lab import lab, lab_costs, lab_lengths, lab_positions, lab_training
 from .theme import PALETTE, Theme, theme
@@ -44,6 +49,7 @@ __all__ = [
     "extension",
     "extension_lengths",
     "extension_positions",
+    "extension_retrieval",
     "inspection",
     "lab",
     "lab_costs",

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from whorl._support.extras import import_extra
+from whorl._support.memory import read_available
 from whorl._support.words import quote
 from whorl.lab import export_run
 from whorl.lab.runs import Run
@@ -100,15 +102,16 @@ def _load_folder(folder: Path, name: str) -> LoadedModel:
 def _load_files(
     folder: Path, name: str, weights: list[Path], options: dict[str, Any]
 ) -> LoadedModel:
-    import torch
     import transformers
 
+    _check_size(weights)
     common = {"local_files_only": True, **options}
     with disable_messages(transformers):
         try:
-            model = transformers.AutoModelForCausalLM.from_pretrained(
+            model, info = transformers.AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=torch.float32,
+                output_loading_info=True,
                 **({} if options else {"use_safetensors": True}),
                 **common,
             )
@@ -117,11 +120,38 @@ def _load_files(
                 f"the model in {str(folder / name if options else folder)!r} cannot be loaded:"
                 f" {_shorten_error(error)}"
             ) from None
+        _check_weights(model, info, str(folder / name if options else folder))
         tokenizer = _load_tokenizer(transformers, folder, common, model.config)
     config: Any = model.config.to_dict() if options else folder
     if not options and name != folder.resolve().name:  # the temporary folder of a run
         config = model.config.to_dict()
     return LoadedModel(name, model.eval(), tokenizer, config, _compute_digest(weights))
+
+
+def _check_size(weights: list[Path]) -> None:
+    """Raise ValueError if the files of weights are larger than the memory that is free."""
+    size, free = sum(path.stat().st_size for path in weights), read_available()
+    if free is not None and size > free:
+        raise ValueError(
+            f"the weights in {str(weights[0].parent)!r} have {size / 2**20:,.0f} MB, and"
+            f" {free / 2**20:,.0f} MB of memory are free; free some, or choose a smaller model."
+        )
+
+
+def _check_weights(model: Any, info: Any, where: str) -> None:
+    """Raise ValueError if tensors are missing, which would be random, or are not finite."""
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise ValueError(
+            f"the weights in {where!r} must have every tensor of the model; {len(missing)} are"
+            f" missing, such as {quote(missing[0])}. Copy the model again."
+        )
+    for name, weight in model.named_parameters():
+        if not bool(torch.isfinite(weight).all()):
+            raise ValueError(
+                f"the weights in {where!r} must be finite numbers; {quote(name)} has others. Copy"
+                " the model again."
+            )
 
 
 def _load_tokenizer(
@@ -133,6 +163,8 @@ def _load_tokenizer(
     if not has_files and vocab <= _MOST_BYTE_TOKENS:
         return None
     try:
+        if not has_files:
+            raise FileNotFoundError("it has no files")
         return transformers.AutoTokenizer.from_pretrained(folder, **options)
     except Exception as error:
         raise ValueError(

@@ -15,8 +15,9 @@ from torch import Tensor
 
 __all__ = ["TokenScores", "compute_scores_of_text", "compute_window_losses"]
 
-# Logits of a chunk are [chunk, vocabulary]: 100 MB for 50,000 tokens.
 _CHUNK = 512
+# Most logits of a chunk that is scored, 64 MB; the loss needs as much again.
+_MOST_LOGITS = 2**24
 #: Parts of the scored tokens that the sliding window is moved by.
 _WINDOW_STEPS = 4
 
@@ -35,7 +36,8 @@ def compute_scores_of_text(model: Any, tokens: Tensor, first: int) -> TokenScore
     tokens: [n + 1]. The result has n - first entries.
     """
     length = len(tokens) - 1
-    bounds = sorted({*range(0, first, _CHUNK), *range(first, length, _CHUNK), length})
+    step = _choose_step(model)
+    bounds = sorted({*range(0, first, _CHUNK), *range(first, length, step), length})
     cache, losses, right = None, [], []
     for start, end in itertools.pairwise(bounds):
         count = end - start if start >= first else 1
@@ -69,6 +71,13 @@ def compute_window_losses(model: Any, tokens: Tensor, first: int, window: int) -
         found = compute_scores_of_text(model, tokens[begin : end + 1], start - begin)
         losses.append(found.losses)
     return torch.cat(losses)
+
+
+def _choose_step(model: Any) -> int:
+    """Tokens of a chunk that is scored: fewer if the vocabulary is large."""
+    config = getattr(model, "config", None)
+    vocab = config.get_text_config(decoder=True).vocab_size if config is not None else 1
+    return int(min(_CHUNK, max(16, _MOST_LOGITS // vocab)))
 
 
 def _limit_logits(model: Any, count: int) -> dict[str, int]:

@@ -4,6 +4,8 @@ After each cell it is written whole, so that a stopped evaluation continues wher
 the settings that its numbers depend on; other settings are refused.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,9 @@ class ResultFile:
         if self.path.exists() and not force:
             self._read()
         else:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self._explain_errors():
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.write()  # an error here costs no work
 
     def get(self, cell: str) -> Any | None:
         """The result of a cell; None if it is not there yet."""
@@ -49,7 +53,20 @@ class ResultFile:
         """Write the file, with ``more`` entries beside settings and cells."""
         if self.path is not None:
             content = {"format": _FORMAT, "settings": self.settings, "cells": self.cells}
-            write_checked(self.path, {**content, **more})
+            with self._explain_errors():
+                write_checked(self.path, {**content, **more})
+
+    @contextmanager
+    def _explain_errors(self) -> Iterator[None]:
+        """Let an error of the system in a with block say that earlier results are whole."""
+        try:
+            yield
+        except OSError as error:
+            why = error.strerror or error
+            raise OSError(
+                f"results cannot be written to {str(self.path)!r}: {why}. What was written before"
+                " is whole; make room or choose another folder, and the same command goes on."
+            ) from None
 
     def _read(self) -> None:
         assert self.path is not None
