@@ -72,7 +72,7 @@ class VisionTransformer(nn.Module):
         self.config, self.grid, self.patch = config, grid, patch
         self.embedding = nn.Linear(channels * patch * patch, config.width)
         self.encoding = _build_grid_encoding(config, grid)
-        self.blocks = nn.ModuleList(TransformerLayer(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(TransformerLayer(config, n) for n in range(config.layers))
         self.layer_encodings = copy_for_layers(self.encoding, config.layers, "layer")
         self.norm = RMSNorm(config.width)
         self.head = nn.Linear(config.width, classes, bias=False)

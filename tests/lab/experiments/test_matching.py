@@ -9,7 +9,7 @@ import pytest
 from whorl import plots
 from whorl.lab.experiments import ExperimentPlan, RowMeasurement, RowRequest, find_experiment
 from whorl.lab.experiments.document import build_result
-from whorl.lab.experiments.jobs import RowJob, check_jobs, list_jobs, read_rows
+from whorl.lab.experiments.jobs import RowJob, check_jobs, list_configs, list_jobs, read_rows
 from whorl.lab.experiments.matching import (
     PUBLISHED,
     check_row,
@@ -90,7 +90,7 @@ def test_a_plan_with_a_file(tmp_path: Path) -> None:
     plan = ExperimentPlan.from_budget("matching", "smoke", files=[str(path)])
     data = plan.rows[0].tables["data"]
     assert data["title"] == "triplets.jsonl: 12 triplets"
-    assert check_jobs(plan, list_jobs(plan)) == {
+    assert check_jobs(plan, list_configs(plan)) == {
         "title": data["title"],
         "unit": "characters",
         "sha256": data["sha256"],
