@@ -269,10 +269,10 @@ def test_importing_it_is_light() -> None:
     assert loaded_by("import whorl.lab.compare.page, whorl.lab.compare.tables") == []
 
 
-def test_accuracy_is_a_column_of_the_page() -> None:
+def test_accuracy_is_a_column_of_the_page(plain: Any) -> None:
     document = comparison(2)
-    assert "accuracy" not in Parser(render_page(document)).text
+    assert "accuracy" not in Parser(plain(document)).text
     document["rows"][0]["by_length"]["128"]["accuracy"] = 0.625
-    text = render_page(document)
+    text = plain(document)
     assert "accuracy at 128" in Parser(text).text
     assert '<td data-v="0.625"><b>62.5 %</b></td>' in text

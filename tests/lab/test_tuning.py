@@ -11,7 +11,7 @@ from whorl.lab.compare import tuning
 from whorl.lab.compare.plan import PlannedRun
 from whorl.lab.compare.tuning import RateGrid, find_learning_rates
 
-from .planned import train_without_workers
+from .planned import run_without_workers
 
 # Every letter repeats the one nine places before it, nineteen times in twenty.
 _DISTANCE = 9
@@ -41,7 +41,7 @@ def test_a_bias_loses_with_the_wrong_rate_and_wins_with_its_own(
     planted: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mistake of whorl 0.1.0: one small rate for everything made T5's bias look slow."""
-    monkeypatch.setattr(tuning, "run_all", train_without_workers)
+    monkeypatch.setattr(tuning, "run_all", run_without_workers)
     grid = RateGrid(matrices=(0.02,), more_matrices=(0.005, 0.01), encoding=(0.0005, 0.001, 0.05))
     found = find_learning_rates(["t5", "rope"], planted, tmp_path / "runs", grid=grid)
     assert {len(trials) for trials in found["trials"].values()} == {3}
@@ -94,7 +94,7 @@ def test_a_trial_that_diverges_has_lost(
     grid = RateGrid(matrices=(0.01,), more_matrices=(), encoding=(0.01,))
     short = replace(planted, training=replace(planted.training, steps=2, warmup=0))
     with monkeypatch.context() as patch:
-        patch.setattr(tuning, "run_all", train_without_workers)
+        patch.setattr(tuning, "run_all", run_without_workers)
         found = find_learning_rates(["rope"], short, tmp_path / "runs", grid=grid)
     assert len(found["trials"]["rope"]) == 1
     (tmp_path / "runs" / "rope-matrices0.01-encoding0.01" / "metrics.jsonl").write_text("{}\n")

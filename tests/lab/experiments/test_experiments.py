@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from tests.lab.conftest import write_texts
+from tests.lab.planned import run_without_workers
 from whorl.analysis import recoverability
 from whorl.lab import Run
+from whorl.lab.compare.pool import run_all
 from whorl.lab.experiments import (
     NAMES,
     Experiment,
@@ -29,6 +31,7 @@ from whorl.lab.experiments.jobs import RowJob, RunJob, build_run_config, list_jo
 from whorl.lab.experiments.linear_attention import add_equal_time, list_denominators
 from whorl.lab.experiments.noise import NOISES, check_row
 from whorl.lab.experiments.noise import run_row as run_noise
+from whorl.lab.experiments.page import render_page
 from whorl.lab.experiments.plan import RowPlan
 from whorl.lab.experiments.results import RowResults
 from whorl.lab.experiments.worker import _run_row
@@ -45,7 +48,26 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows run in this process, and a page of the same result is drawn once.
+
+    Two tests below have rows in processes of their own.
+    """
+    pages: dict[str, str] = {}
+
+    def render(result: dict[str, Any]) -> str:
+        key = json.dumps(result, sort_keys=True)
+        if key not in pages:
+            pages[key] = render_page(result)
+        return pages[key]
+
+    monkeypatch.setattr("whorl.lab.experiments.run_all", run_without_workers)
+    monkeypatch.setattr("whorl.lab.experiments.page.render_page", render)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_workers")
 @pytest.mark.parametrize("name", NAMES)
 def test_smoke(name: str, shared: Path) -> None:
     trains = find_experiment(name).trains
@@ -72,10 +94,27 @@ def test_smoke(name: str, shared: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_goes_on_where_it_stopped(shared: Path) -> None:
+def test_a_row_in_a_process_of_its_own(tmp_path: Path) -> None:
+    job = list_jobs(ExperimentPlan.from_budget("noise", "smoke"))[0]
+    assert isinstance(job, RowJob)
+    (status,) = run_all([job], tmp_path / "there", {}, workers=1, show=lambda statuses: None)
+    assert (status.name, status.state) == (job.name, "done")
+    run_without_workers([job], tmp_path / "here", {})
+    there, here = (job.read(tmp_path / where / job.name) for where in ("there", "here"))
+    assert there is not None
+    assert here is not None
+    assert (there.values, there.curves) == (here.values, here.curves)
+
+
+@pytest.mark.slow
+def test_it_goes_on_where_it_stopped(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second time in a process of its own."""
     folder = shared / "stopped"
     plan = ExperimentPlan.from_budget("layouts", "smoke", files=[str(shared / "texts")])
-    first = run_experiment(plan, folder, workers=2).result
+    monkeypatch.setattr("whorl.lab.experiments.write_report", lambda result, folder: None)
+    with monkeypatch.context() as patch:
+        patch.setattr("whorl.lab.experiments.run_all", run_without_workers)
+        first = run_experiment(plan, folder, workers=2).result
     assert first is not None
     done = Run(folder / "half-seed0")
     Run(folder / "interleaved-seed0").evaluation_path().unlink()  # as if it was killed then
