@@ -2,13 +2,13 @@
 
 import ast
 import importlib
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import whorl
+
+from .fresh import run_fresh
 
 ENCODINGS = {"NoPE", "Sinusoidal", "Learned", "RelativeBias", "Shaw", "TransformerXL", "T5Bias"}
 ENCODINGS |= {"DeBERTa", "ALiBi", "Kerple", "RoPE", "XPos", "AxialRoPE", "MRoPE"}
@@ -136,7 +136,7 @@ def test_every_name_is_what_type_checkers_see() -> None:
 def test_attention_stays_the_function() -> None:
     """Whatever is imported first, and although a package has the same name."""
     code = "import whorl.attention.cache.kv_cache; assert callable(whorl.attention); whorl.KVCache"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert run_fresh(code).error is None
     assert importlib.import_module("whorl.attention").attention is whorl.attention
 
 

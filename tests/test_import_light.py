@@ -13,29 +13,12 @@ import pytest
 
 import whorl
 
-# Third-party packages in memory after the statement that were not there after `import torch`,
-# which brings some of its own (numpy, where that is installed).
-PROBE = """
-import json, sys, torch
-def packages():
-    return {name.partition(".")[0] for name in sys.modules}
-before = packages()
-exec(sys.argv[1])
-new = packages() - before - set(sys.stdlib_module_names) - {"whorl"}
-print(json.dumps(sorted(name for name in new if not name.startswith("__"))))
-"""
-
-
-def loaded_by(statement: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, statement], capture_output=True, text=True, check=True
-    )
-    found: list[str] = json.loads(done.stdout)
-    return found
+from .fresh import run_fresh
 
 
 def test_import_is_light() -> None:
-    assert loaded_by("from whorl import *; import whorl.cli, whorl.explore") == []
+    found = run_fresh("from whorl import *; import whorl.cli, whorl.explore")
+    assert (found.error, found.packages) == (None, [])
 
 
 def modules_after(statement: str) -> set[str]:
@@ -50,36 +33,6 @@ def test_import_loads_neither_torch_nor_any_part_of_whorl() -> None:
     assert [name for name in modules if name.startswith("whorl.")] == []
 
 
-# One process imports torch, which takes seconds, and forks for each statement.
-EACH = """
-import json, multiprocessing, sys, torch
-def run(statement):
-    assert not [name for name in sys.modules if name.startswith("whorl")]
-    try:
-        exec(statement, {})
-    except Exception as error:
-        return str(error)
-    return sorted(sys.modules)
-with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
-    print(json.dumps(pool.map(run, sys.argv[1:], chunksize=1)))
-"""
-
-
-def modules_after_each(statements: list[str]) -> list[set[str]]:
-    """What is loaded after each statement by itself, in processes that have torch already."""
-    found = run_each(statements)
-    assert [error for error in found if isinstance(error, str)] == []
-    return list(map(set, found))
-
-
-def run_each(statements: list[str]) -> list[list[str] | str]:
-    """What is loaded after each statement, or the error that it raises."""
-    command = [sys.executable, "-c", EACH, *statements]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: list[list[str] | str] = json.loads(done.stdout)
-    return found
-
-
 LOADED = {
     "RoPE": {"encodings", "kernels", "positions", "scaling"},
     "positions": {"positions"},
@@ -87,11 +40,11 @@ LOADED = {
 }
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_name_loads_its_package_and_nothing_above() -> None:
-    after = modules_after_each([f"import whorl; whorl.{name}" for name in LOADED])
-    for (name, loaded), modules in zip(LOADED.items(), after, strict=True):
-        mine = {name.split(".")[1] for name in modules if name.startswith("whorl.")}
+    for name, loaded in LOADED.items():
+        after = run_fresh(f"import whorl; whorl.{name}")
+        assert after.error is None
+        mine = {name.split(".")[1] for name in after.after if name.startswith("whorl.")}
         found = {name for name in mine if not name.startswith("_")}
         assert found >= loaded
         assert not found & {"lab", "bench", "doctor", "cli", "explore"}
@@ -101,12 +54,9 @@ def test_a_name_loads_its_package_and_nothing_above() -> None:
 ENOUGH = ("configs.inspection.inspect", "configs.diagnosis.diagnose", "check", "lab.train")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_import_whorl_is_enough() -> None:
-    *found, wrong = run_each([f"import whorl; whorl.{what}" for what in (*ENOUGH, "lab.nonesuch")])
-    assert [error for error in found if isinstance(error, str)] == []
-    assert isinstance(wrong, str)
-    assert "has no attribute 'nonesuch'" in wrong
+    assert {run_fresh(f"import whorl; whorl.{what}").error for what in ENOUGH} == {None}
+    assert "has no attribute 'nonesuch'" in str(run_fresh("import whorl; whorl.lab.nonesuch").error)
 
 
 HELP = """
@@ -147,7 +97,7 @@ def test_the_detector_can_fail() -> None:
     packages = [name for name in ("rich", "typer", "altair") if find_spec(name)]
     if not packages:
         pytest.skip("no optional package is installed")
-    assert set(packages) <= set(loaded_by(f"import whorl, {', '.join(packages)}"))
+    assert set(packages) <= set(run_fresh(f"import whorl, {', '.join(packages)}").packages)
 
 
 def find_names(folder: Path) -> set[str]:
@@ -161,7 +111,6 @@ def find_names(folder: Path) -> set[str]:
     return used
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_commands_find_what_they_use_in_a_fresh_process() -> None:
     """A package does not load all of its modules: ``whorl.lab.compare`` needs an import."""
     used = find_names(Path(whorl.__file__).parent / "cli")
@@ -170,4 +119,4 @@ def test_commands_find_what_they_use_in_a_fresh_process() -> None:
         "\n".join(["import whorl", *sorted(n for n in used if n.startswith(f"whorl.{package}."))])
         for package in sorted({name.split(".")[1] for name in used})
     ]
-    modules_after_each(statements)
+    assert [error for one in statements if (error := run_fresh(one).error) is not None] == []

@@ -1,13 +1,12 @@
 """What the benchmarks share: published files, targets, contestants."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.fresh import run_fresh
 from whorl.bench import BenchmarkTarget, attention, models, rotation, training
 from whorl.bench.contestants import Contestant, describe_error, prepare_contestants
 
@@ -68,5 +67,4 @@ def test_only_the_right_contestants_are_ready() -> None:
 
 def test_attention_imports_where_resource_is_missing() -> None:
     code = "import sys; sys.modules['resource'] = None; import whorl.bench.attention.peak"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert run_fresh(code).error is None

@@ -2,14 +2,13 @@
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import whorl
+from tests.fresh import run_fresh
 from whorl.configs import ConfigError, QueryScale, read_config
 from whorl.configs._notes import TEXTS
 from whorl.configs.huggingface import defaults
@@ -34,12 +33,12 @@ def test_a_file_its_folder_and_its_dictionary_read_alike(tmp_path: Path) -> None
 
 
 def test_transformers_is_not_needed() -> None:
-    code = (
+    found = run_fresh(
         "import sys, whorl; sys.modules['transformers'] = None;"
-        "print(whorl.RoPE.from_config({'model_type': 'gpt_oss'}))"
+        "raise SystemExit(whorl.RoPE.from_config({'model_type': 'gpt_oss'}))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("RoPE(64, base=150000.0, scaling=YaRN(factor=32.0")
+    said = "SystemExit: RoPE(64, base=150000.0, scaling=YaRN(factor=32.0"
+    assert str(found.error).startswith(said)
 
 
 @pytest.mark.parametrize(

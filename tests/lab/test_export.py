@@ -2,8 +2,6 @@
 
 import json
 import logging
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
+from tests.fresh import run_fresh
 from tests.scaling.samples import LONG, SHORT
 from whorl.lab.export import export
 from whorl.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
@@ -241,6 +240,6 @@ def test_a_unigram_tokenizer_is_counted(tmp_path: Path) -> None:
 
 
 def test_import_stays_light() -> None:
-    code = "import sys, whorl.lab.export; print(*{'transformers', 'safetensors'} & {*sys.modules})"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == ""
+    found = run_fresh("import whorl.lab.export")
+    assert found.error is None
+    assert {"transformers", "safetensors"} & found.after == set()

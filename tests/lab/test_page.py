@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.fresh import run_fresh
 from tests.plots.lab_document import QUICK, comparison
-from tests.test_import_light import loaded_by
 from whorl import plots
 from whorl.lab.compare.page import render_page
 
@@ -266,7 +266,8 @@ def test_one_length_has_no_change(plain: Any) -> None:
 
 
 def test_importing_it_is_light() -> None:
-    assert loaded_by("import whorl.lab.compare.page, whorl.lab.compare.tables") == []
+    found = run_fresh("import whorl.lab.compare.page, whorl.lab.compare.tables")
+    assert (found.error, found.packages) == (None, [])
 
 
 def test_accuracy_is_a_column_of_the_page(plain: Any) -> None:
