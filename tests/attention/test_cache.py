@@ -85,6 +85,7 @@ def drop_of(draw: Any, reference: Reference) -> Tensor:
     return gone
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(caches(), st.sampled_from(DTYPES), st.integers(1, 3), st.data())
 def test_any_sequence_equals_rotating_afresh(

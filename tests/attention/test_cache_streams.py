@@ -13,6 +13,7 @@ from whorl.scaling import DynamicNTK, LongRoPE
 from .cached import D, scores, tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "evicted"),
     [(torch.bfloat16, 4000), (torch.float16, 500), (torch.float32, 500)],

@@ -11,6 +11,8 @@ from whorl.attention import attention, shifted_attention
 
 from .test_softmax import D, H, fresh, randn
 
+pytestmark = pytest.mark.slow
+
 ENCODINGS: list[whorl.Encoding] = [
     whorl.NoPE(),
     whorl.RoPE(D),

@@ -15,6 +15,8 @@ from whorl.scaling import DynamicLinear, DynamicNTK, DynamicYaRN, LongRoPE
 
 from .test_softmax import randn
 
+pytestmark = pytest.mark.slow
+
 H, G, D = 4, 2, 8
 BATCH, LENGTH = (torch.export.Dim(name, max=512) for name in ("batch", "length"))
 TRACED = (3, 13)

@@ -45,6 +45,7 @@ def xpos() -> whorl.Encoding:
     return whorl.XPos(D)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "causal", "kind"),
     [
@@ -66,6 +67,7 @@ def test_one_graph_serves_other_lengths(build: Any, causal: bool, kind: Any) -> 
     assert counter.frame_count == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients(causal: bool) -> None:
     encoding, xs = both() if causal else rope(), inputs(11)
@@ -81,6 +83,7 @@ def test_gradients(causal: bool) -> None:
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_decode_step() -> None:
     encoding, xs = rope(), inputs(8)
     _, state = linear_attention(*xs, encoding, causal=True, return_state=True)

@@ -26,6 +26,7 @@ def test_position_zero_is_exact() -> None:
     assert torch.equal(sin, torch.zeros(1, 64, dtype=torch.float64))
 
 
+@pytest.mark.slow
 def test_errors_by_contestant() -> None:
     found = measure_accuracy((0, 257, 131_071, 2**24 - 1), neighbours=2)
     assert found.errors["whorl"][0] == 0.0

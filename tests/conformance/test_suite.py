@@ -167,6 +167,12 @@ def test_costly_checks_are_checks() -> None:
     assert set(COSTLY) <= set(list_checks())
 
 
-@pytest.mark.parametrize(("encoding", "check"), PAIRS, ids=map(str, PAIRS))
+PARAMETERS = [
+    pytest.param(*pair, id=str(pair), marks=[pytest.mark.slow] if pair[1] in COSTLY else [])
+    for pair in PAIRS
+]
+
+
+@pytest.mark.parametrize(("encoding", "check"), PARAMETERS)
 def test_conformance(encoding: whorl.Encoding, check: str) -> None:
     check_encoding(encoding, only=(check,))

@@ -8,6 +8,8 @@ import pytest
 
 from .page import Visit, marks, says, slide, text, until
 
+pytestmark = pytest.mark.slow
+
 
 def test_it_loads_and_draws_all_charts(visit: Visit) -> None:
     page = visit()

@@ -12,6 +12,8 @@ from whorl.configs import presets
 
 from .page import Visit, says, text, until
 
+pytestmark = pytest.mark.slow
+
 LANDMARKS = """() => [...document.querySelectorAll(
     'header, nav, main, footer, section, aside, form, [role=region], [role=search]')]
     .map((node) => [node.getAttribute('role') ?? node.tagName.toLowerCase(),

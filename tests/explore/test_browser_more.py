@@ -7,6 +7,8 @@ import pytest
 
 from .page import Visit, marks, says, slide, text, until
 
+pytestmark = pytest.mark.slow
+
 
 def test_hover_and_keyboard_give_the_value_of_any_pair(visit: Visit) -> None:
     page = visit()

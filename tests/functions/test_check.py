@@ -21,6 +21,7 @@ def complaints(report: whorl.functions.CheckReport) -> list[str]:
     return [name for name, found in report.properties.items() if not found.ok]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wanted", "fn", "kind"), MISTAKES, ids=lambda v: named(v) if callable(v) else v
 )

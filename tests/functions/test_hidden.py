@@ -136,6 +136,7 @@ def named(value: Any) -> str:
     return getattr(value, "__name__", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wanted", "words", "departs", "fn"), HIDDEN, ids=named)
 def test_a_hidden_mistake(wanted: str, words: str, departs: str, fn: Any) -> None:
     """Named alone, and what ``identify`` and the report say is not called exact."""

@@ -20,6 +20,7 @@ def named(value: Any) -> str:
     return getattr(value, "__name__", type(value).__name__)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wanted", "words", "fn", "kind"), WRONG, ids=named)
 def test_a_hidden_mistake_is_named_alone_and_truly(
     wanted: str, words: str, fn: Any, kind: Any
@@ -33,6 +34,7 @@ def test_a_hidden_mistake_is_named_alone_and_truly(
     json.dumps(report.to_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fn", "kind"), RIGHT, ids=named)
 def test_an_unusual_form_is_right(fn: Any, kind: Any) -> None:
     report = whorl.check(fn, D, kind=kind)
@@ -42,6 +44,7 @@ def test_an_unusual_form_is_right(fn: Any, kind: Any) -> None:
     assert found.keys is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["qk", "cos_sin"])
 def test_the_apply_function_of_gpt_oss(kind: Any) -> None:
     """Its tables have one entry for each pair."""
@@ -105,6 +108,7 @@ def test_keys_that_do_not_follow_the_length() -> None:
     assert found.keys.scaling is None
 
 
+@pytest.mark.slow
 def test_both_roles_of_xpos_are_one_encoding() -> None:
     found = whorl.identify(whorl.XPos(D), D, kind="qk")
     assert (found.encoding, found.role, found.keys, found.departs) == ("xpos", "query", None, ())
@@ -147,6 +151,7 @@ def test_a_table_that_ends_is_reported() -> None:
     assert "-- far not further: past position 511 it raised IndexError" in text
 
 
+@pytest.mark.slow
 def test_what_is_not_measured_is_said() -> None:
     numpy = whorl.check(hostile.numpy_rows, D)
     assert numpy.unmeasured == {

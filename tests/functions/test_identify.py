@@ -230,6 +230,7 @@ SCALINGS = st.one_of(
 LAYOUTS = st.sampled_from(["half", "interleaved"])
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(
     head_dim=st.sampled_from([16, 32, 64, 128]),

@@ -44,6 +44,7 @@ def backwards_in_long_calls(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> T
     return q, k
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fn", "kind", "same"),
     [
@@ -84,6 +85,7 @@ def test_a_table_that_a_long_call_replaces_is_history() -> None:
     assert report.unmeasured["length"] == "the same call again gives another result"
 
 
+@pytest.mark.slow
 def test_a_cache_that_long_calls_grow_is_sound() -> None:
     angles = tiled(angles_of(torch.arange(64), frequencies()))
     kept = [angles.cos(), angles.sin()]
@@ -175,6 +177,7 @@ def test_a_long_call_that_needs_much_memory_is_not_made(
     assert max(tokens) < 2000
 
 
+@pytest.mark.slow
 def test_a_large_table_is_no_reason_against_a_long_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not grow with the tokens of a call."""
     monkeypatch.setattr(far_positions, "time", Clock(0.0))
@@ -204,6 +207,7 @@ def test_one_long_call_is_made(kind: Any) -> None:
     assert [n for n in tokens if n > 2000] == [4352]
 
 
+@pytest.mark.slow
 def test_a_context_that_is_a_run_of_many_tokens_may_change_frequencies() -> None:
     """Only the first position counts, so a context is as many tokens."""
     scaling = whorl.DynamicNTK(factor=2.0, original_context=4096)
@@ -324,6 +328,7 @@ TOGETHER = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("follows", "wanted", "words", "fn"), TOGETHER)
 def test_what_follows_the_length_hides_nothing(
     follows: str, wanted: str, words: str, fn: Any
@@ -350,6 +355,7 @@ def test_what_the_first_positions_show_is_named_beside_it(
     assert set(ids(whorl.check(make(fn), D))) == {*known, wanted}
 
 
+@pytest.mark.slow
 def test_errors_at_far_positions_are_those_of_one_length() -> None:
     """A function that is right but for its lengths has none; a table's end has its own."""
     properties = whorl.check(following_tokens(rotate), D).properties
@@ -367,6 +373,7 @@ def test_rows_tokens_and_half_types_are_three_mistakes() -> None:
     assert set(ids(whorl.check(shared, D))) == {"call-length", "batch-mates", "bf16-positions"}
 
 
+@pytest.mark.slow
 def test_queries_and_keys_are_looked_at_in_calls_of_one_length() -> None:
     queries, keys = following_tokens(rotate), following_tokens(in_bfloat16)
     report = whorl.check(lambda q, k, p: (queries(q, p), keys(k, p)), D, kind="qk")

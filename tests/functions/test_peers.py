@@ -42,6 +42,7 @@ def test_rotary_embedding_torch_interpolated() -> None:
     assert found.scaling == whorl.Linear(4.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("width", [32, 64])
 def test_onnx_reference_operator(interleaved: bool, width: int) -> None:
@@ -93,6 +94,7 @@ def test_mlx(traditional: bool) -> None:
     assert found.error < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("half", [False, True])
 def test_timm(timm: Any, half: bool) -> None:
     """The function, with tables of ours; and the module of one row, where the column turns."""

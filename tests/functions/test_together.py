@@ -118,6 +118,7 @@ def take_first_for_keys(q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor
     return sound(q, positions), take_first(k, positions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fn", "kind", "position"),
     [
@@ -157,6 +158,7 @@ def test_rows_of_equal_length_do_not_share_a_length() -> None:
     assert "in a batch with 63 rows like it: rows share something" in said.words
 
 
+@pytest.mark.slow
 def test_the_worst_error_is_one_that_was_measured() -> None:
     """Far positions against the base that fits; sizes that wobble are not extrapolated."""
     report = whorl.check(hostile.taylor_sine, D)

@@ -14,6 +14,8 @@ from whorl.hf import SinkCache, UnrotatedCache, splice
 
 from .models import ROTARY, build_inputs, build_model, compare, compute_logits
 
+pytestmark = pytest.mark.slow
+
 SINKS, WINDOW = 2, 8
 #: All that rotate but ModernBERT, which generates nothing.
 STREAMING = [*(kind for kind in ROTARY if kind != "modernbert"), "falcon", "gptj", "roformer"]

@@ -25,6 +25,8 @@ from .models import (
     list_gradients,
 )
 
+pytestmark = pytest.mark.slow
+
 # Beyond one block of queries in whorl's attention.
 LENGTH = 300
 

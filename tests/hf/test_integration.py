@@ -30,6 +30,8 @@ from .models import (
     list_gradients,
 )
 
+pytestmark = pytest.mark.slow
+
 KINDS = ["bloom", "t5", "llama"]
 every_kind = pytest.mark.parametrize("kind", KINDS)
 

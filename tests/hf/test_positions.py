@@ -13,6 +13,8 @@ from whorl.hf import SinkCache, UnrotatedCache
 from .models import build_inputs, build_model, compare, compute_logits
 from .test_caches import DECODERS, generate
 
+pytestmark = pytest.mark.slow
+
 
 def build_cache(name: str, model: PreTrainedModel) -> Any:
     if name == "static":

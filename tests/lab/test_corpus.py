@@ -10,6 +10,7 @@ import torch
 from whorl.lab import corpus
 
 
+@pytest.mark.slow
 def test_the_standard_library() -> None:
     found = corpus.load_corpus()
     assert found.about["tokens"] > 8_000_000

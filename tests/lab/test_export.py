@@ -118,6 +118,7 @@ def test_the_comparison_can_fail(name: str, value: Any, tmp_path: Path) -> None:
     assert difference(model, folder) > 100 * TOLERANCE
 
 
+@pytest.mark.slow
 @settings(max_examples=12, derandomize=True)  # rounding: up to 6e-6 in a hundred draws
 @given(
     head_dim=st.integers(1, 8).map(lambda n: 2 * n),

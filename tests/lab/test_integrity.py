@@ -198,6 +198,7 @@ def test_damage_is_refused_by_all_that_reads_a_run(
     assert not (whole.folder.parent / "report.md").exists()
 
 
+@pytest.mark.slow
 def test_any_flipped_bit_of_a_checkpoint_is_seen(half: Run) -> None:
     """Sizes, names, offsets, checksums and data: a thousand bits, one at a time."""
     data, chosen = half.checkpoint_path.read_bytes(), random.Random(0)
@@ -310,6 +311,7 @@ def test_a_tensors_type_and_shape_count() -> None:
     )
 
 
+@pytest.mark.slow
 def test_every_resume_is_recorded(
     half: Run, small: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

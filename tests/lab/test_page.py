@@ -73,6 +73,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Any:
     return render_page
 
 
+@pytest.mark.slow
 def test_it_is_well_formed_and_loads_nothing(whole: str) -> None:
     parsed = Parser(whole)
     assert parsed.open == []
@@ -88,6 +89,7 @@ def test_it_is_well_formed_and_loads_nothing(whole: str) -> None:
     assert policy["content"].startswith("default-src 'none'")
 
 
+@pytest.mark.slow
 def test_words_of_users_are_escaped(whole: str) -> None:
     whole.encode()  # a path that is no UTF-8 does not break the file
     parsed = Parser(whole)
@@ -97,6 +99,7 @@ def test_words_of_users_are_escaped(whole: str) -> None:
     assert not any("javascript:" in str(value) for _, a in parsed.found for value in a.values())
 
 
+@pytest.mark.slow
 def test_charts_are_inside_in_both_themes_with_ids_of_their_own(whole: str) -> None:
     parsed = Parser(whole)
     assert [tag for tag, _ in parsed.found].count("svg") == 14
@@ -109,6 +112,7 @@ def test_charts_are_inside_in_both_themes_with_ids_of_their_own(whole: str) -> N
     assert set(re.findall(r"url\(#([^)]+)\)", whole)) <= set(ids)
 
 
+@pytest.mark.slow
 def test_two_charts_are_beside_each_other() -> None:
     whole = render_page(comparison())
     start = whole.index('<div class="pair">')

@@ -228,6 +228,7 @@ def test_parameter_groups(small: lab.RunConfig) -> None:
     assert "head.decoder" in group_parameters(untied)["embeddings"]
 
 
+@pytest.mark.slow
 def test_the_lab_trains_and_exports_it(small: lab.RunConfig, tmp_path: Path) -> None:
     config = make_run(small)
     config = replace(config, training=replace(config.training, steps=30, warmup=3))

@@ -44,6 +44,7 @@ def measure_depth(value: Any) -> int:
     return 1 + max(map(measure_depth, value), default=0) if isinstance(value, list) else 0
 
 
+@pytest.mark.slow
 @given(st.lists(make_tables(VALUES), min_size=1, max_size=3))
 def test_what_is_written_is_read_as_the_same(parts: list[dict[str, Any]]) -> None:
     text = format_spec(parts)

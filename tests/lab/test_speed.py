@@ -128,6 +128,7 @@ def test_a_changed_file_is_measured_anew_or_refused(
     assert read_speed(tmp_path, [list_runs(small, "alibi")[0].config]) is None
 
 
+@pytest.mark.slow
 def test_a_report_shows_the_speeds_that_are_there(
     small: RunConfig, tmp_path: Path, asked: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

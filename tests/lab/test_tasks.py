@@ -131,6 +131,7 @@ def test_rows_stay_what_they_were(posed: SyntheticTask) -> None:
     assert digest(posed) == DIGESTS[posed.name]
 
 
+@pytest.mark.slow
 def test_another_process_gives_the_same() -> None:
     code = (
         "import hashlib, torch\nfrom whorl.lab.tasks import TASK_NAMES, SyntheticTask, get_task\n"

@@ -87,6 +87,7 @@ def test_trials_are_as_many_for_every_encoding(
     ]
 
 
+@pytest.mark.slow
 def test_a_trial_that_diverges_has_lost(
     planted: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

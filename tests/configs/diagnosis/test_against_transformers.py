@@ -28,6 +28,7 @@ def frequencies(config: Any) -> torch.Tensor:
     return LlamaRotaryEmbedding(config).inv_freq
 
 
+@pytest.mark.slow
 def test_rope_scaling_replaces_rope_parameters() -> None:
     assert config_of("two-dictionaries").rope_parameters["rope_type"] == "linear"
 
@@ -36,6 +37,7 @@ def test_rope_type_wins_over_type() -> None:
     assert config_of("two-types").rope_parameters["rope_type"] == "linear"
 
 
+@pytest.mark.slow
 def test_a_lone_factor_is_ignored() -> None:
     plain = frequencies(transformers.LlamaConfig(hidden_size=4096, num_attention_heads=32))
     assert torch.equal(frequencies(config_of("lone-factor")), plain)
@@ -152,6 +154,7 @@ def test_it_is_refused(name: str, more: dict[str, Any], message: str) -> None:
     assert transformers.AutoConfig.for_model(**near).model_type == near["model_type"]
 
 
+@pytest.mark.slow
 def test_which_families_want_heads_that_divide() -> None:
     found = set()
     with without_timm():
@@ -173,6 +176,7 @@ def refuses(family: str, **keys: Any) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_class_takes_no_other_type_than_that_of_its_default() -> None:
     takes = []
     for family in ROTARY:
@@ -184,6 +188,7 @@ def test_a_class_takes_no_other_type_than_that_of_its_default() -> None:
     assert takes == []
 
 
+@pytest.mark.slow
 def test_which_families_take_or_fill_a_head_of_null() -> None:
     kept, filled, refused = set(), set(), set()
     for family in ROTARY:
@@ -214,6 +219,7 @@ def test_which_families_take_head_dim_for_the_rotated_part() -> None:
     assert found == classes.LATENT
 
 
+@pytest.mark.slow
 def test_which_families_put_their_own_head_in_place() -> None:
     sizes = {"hidden_size": 1024, "num_attention_heads": 8}
     found = []
@@ -226,6 +232,7 @@ def test_which_families_put_their_own_head_in_place() -> None:
     assert sorted([*found, "roformer"]) == list(classes.OWN_HEADS)
 
 
+@pytest.mark.slow
 def test_no_key_of_a_class_is_taken_for_a_slip() -> None:
     for family in ROTARY:
         keys = {"model_type": family, **dict.fromkeys(made(family).to_dict(), None)}

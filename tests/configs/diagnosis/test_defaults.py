@@ -23,6 +23,7 @@ def test_there_are_177() -> None:
     assert len(ROTARY) == 177
 
 
+@pytest.mark.slow
 def test_no_default_config_raises_an_alarm() -> None:
     found = {}
     with without_timm():

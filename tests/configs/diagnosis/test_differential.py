@@ -111,6 +111,7 @@ def judged(case: Case) -> tuple[str, str]:
     return "agrees", "" if right else f"false alarm {errors}"
 
 
+@pytest.mark.slow
 def test_the_doctor_says_where_transformers_refuses_or_differs() -> None:
     counts, wrong = Counter[str](), []
     for case in cases():

@@ -26,6 +26,7 @@ FIXABLE = [
 ]
 
 
+@pytest.mark.slow
 def test_which_are_fixable() -> None:
     found = {
         finding.rule
@@ -50,6 +51,7 @@ def test_the_fixed_config_has_the_finding_no_more(name: str) -> None:
     assert after.reading is not None
 
 
+@pytest.mark.slow
 def test_what_is_right_stays_as_it_is() -> None:
     for rule in RULES.values():
         found = diagnosis.diagnose(rule.near_miss.config, length=rule.near_miss.length)
