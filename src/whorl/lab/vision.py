@@ -43,7 +43,7 @@ __all__ = [
 
 Coordinates = Literal["rescaled", "index"]
 
-#: Standard deviation of the weights of patches, which layers add to; smaller ones learn slowly.
+#: Standard deviation of the weights of patches before they are trained.
 PATCH_STD = 0.5
 
 

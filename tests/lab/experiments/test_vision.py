@@ -67,3 +67,20 @@ def test_wrong_tables(change: dict[str, Any], message: str) -> None:
 def test_a_third_of_the_steps() -> None:
     assert shorten_row(get_tables("axial", steps=90))["training"]["steps"] == 30
     assert shorten_row(get_tables("axial", steps=2))["training"]["steps"] == 1
+
+
+def test_the_terminal_shows_the_extra_in_brackets() -> None:
+    pytest.importorskip("rich")
+    from rich.console import Console
+
+    from whorl.lab.experiments.tables import build_terminal_tables
+
+    note = "pip install 'whorl[tsne]'"
+    table = {"title": "Tasks", "heads": ["task"], "rows": [["marks, which is one of two"]]}
+    where = {"date": "", "cpu": "", "cores": 1, "whorl": "", "torch": "", "python": ""}
+    empty = dict.fromkeys(("rows", "contrasts", "measures", "unfinished", "notes"), ())
+    result = {"question": "?", "sentence": ".", "environment": where, **empty}
+    console = Console(width=80)
+    with console.capture() as written:
+        console.print(*build_terminal_tables({**result, "tables": [{**table, "note": note}]}))
+    assert note in " ".join(written.get().split())

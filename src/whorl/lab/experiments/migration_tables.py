@@ -31,7 +31,7 @@ def list_tables(rows: Sequence[RowResults], folder: Path) -> list[ResultTable]:
     if trained:
         tables.append(_build_recovery(trained, {row.name: row for row in rows}, folder))
     if changed:
-        tables.append(_build_kept(changed, folder))
+        tables.append(_build_weights(changed, folder))
     return tables
 
 
@@ -92,7 +92,7 @@ def _format_steps(steps: Sequence[float | None]) -> str:
     )
 
 
-def _build_kept(rows: Sequence[RowResults], folder: Path) -> ResultTable:
+def _build_weights(rows: Sequence[RowResults], folder: Path) -> ResultTable:
     """Parameters by what happened to them, from start.json where there is a run."""
     body = []
     for row in rows:

@@ -74,7 +74,7 @@ def build_terminal_tables(result: Mapping[str, Any]) -> Iterator[Any]:
             styles = [_STYLES.get(text, style) for text, style in zip(row, styles, strict=True)]
             table.add_row(*(Text(text, style) for text, style in zip(row, styles, strict=True)))
         if found.note:
-            table.caption, table.caption_justify = found.note, "left"
+            table.caption, table.caption_justify = Text(found.note, "dim italic"), "left"
         yield table
     for text in (*_list_notes(result), format_headline(result)):
         yield Text(text, style="dim")
