@@ -194,10 +194,11 @@ def _describe_row(row: RowResults) -> tuple[str, ...]:
     what = what if row.get_fact("file") else f"made {what}"
     value = estimate(list(row.get_values(_ACCURACY).values()))
     trained = row.get_fact("training_accuracy")
+    learns = trained is not None or row.get_fact("labels")  # tf-idf has means of labels
     return (
         row.name,
         f"{count['length']:.0f} characters",
-        f"{count['trained_on']:.0f} {what}" if trained is not None else "nothing",
+        f"{count['trained_on']:.0f} {what}" if learns else "nothing",
         f"{count['tested']:.0f} x {len(row.seeds)}",
         f"{100 * value.mean:.1f} %"
         if value.low is None or value.high is None
