@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from whorl import plots
-from whorl.lab.experiments import ExperimentPlan, RowMeasurement, RowRequest, find_experiment
+from whorl.lab.experiments import (
+    ExperimentPlan,
+    RowMeasurement,
+    RowRequest,
+    find_experiment,
+    load_result,
+)
 from whorl.lab.experiments.document import build_result
 from whorl.lab.experiments.jobs import RowJob, check_jobs, list_configs, list_jobs, read_rows
 from whorl.lab.experiments.matching import (
@@ -19,6 +25,7 @@ from whorl.lab.experiments.matching import (
     shorten_row,
 )
 from whorl.lab.experiments.results import RowResults
+from whorl.lab.experiments.tables import render_markdown
 from whorl.lab.matching import TfIdf, make_triplets, read_triplets, split_fold
 from whorl.lab.matching.options import MatchingOptions, list_texts, load_split
 
@@ -205,3 +212,18 @@ def test_wrong_files(tmp_path: Path) -> None:
         describe(["a.txt"])
     with pytest.raises(ValueError, match=r"'a\.tsv' cannot be read"):
         describe(["a.tsv"])
+
+
+@pytest.mark.parametrize("name", ["made", "cail"])
+def test_published_results_are_those_of_the_page(name: str) -> None:
+    """The numbers of docs/matching.md are in the files that it names."""
+    root = Path(__file__).parents[3]
+    page = (root / "docs" / "matching.md").read_text(encoding="utf-8")
+    (path,) = (root / "benchmarks").glob(f"*-matching-{name}-experiment.json")
+    assert path.name in page
+    result = load_result(path)
+    assert result["sentence"] in page
+    assert result["sentence"] in render_markdown(result)
+    for row in result["rows"]:
+        share = 100 * row["values"]["accuracy"]["mean"]
+        assert f"| {share:.1f} %" in page

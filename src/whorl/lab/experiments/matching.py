@@ -145,7 +145,7 @@ def find_line(tables: Tables) -> tuple[str, float]:
 def list_published(rows: Sequence[RowResults], folder: Path) -> list[ResultTable]:
     """Our rows, and below them those of the paper, which are about another size of model."""
     body = [_describe_row(row) for row in rows]
-    note = "Trained on and tested: texts in each fold or seed. In training: in the last quarter."
+    note = "Trained on and tested: examples for each seed or fold. In training: last quarter."
     heads = ("", "reads", "trained on", "tested", "accuracy", "in training")
     if any(row.get_fact("labels") for row in rows):
         share = max(row.get_fact("guess") or 0.0 for row in rows)
@@ -165,7 +165,7 @@ def list_published(rows: Sequence[RowResults], folder: Path) -> list[ResultTable
     note += (
         " Published: Su et al. 2021, RoFormer, table 5. These are models of 12 layers of width 768"
         " that were pre-trained on a large corpus and fine-tuned on all training triplets; ours are"
-        " thousands of times smaller and have seen nothing but the triplets of this table."
+        " a thousand times smaller and have seen nothing but the triplets of this table."
     )
     return [ResultTable("Beside published results", heads, tuple(body), note), *_list_every(rows)]
 
@@ -194,10 +194,11 @@ def _describe_row(row: RowResults) -> tuple[str, ...]:
     what = what if row.get_fact("file") else f"made {what}"
     value = estimate(list(row.get_values(_ACCURACY).values()))
     trained = row.get_fact("training_accuracy")
+    learns = trained is not None or row.get_fact("labels")  # tf-idf has means of labels
     return (
         row.name,
         f"{count['length']:.0f} characters",
-        f"{count['trained_on']:.0f} {what}" if trained is not None else "nothing",
+        f"{count['trained_on']:.0f} {what}" if learns else "nothing",
         f"{count['tested']:.0f} x {len(row.seeds)}",
         f"{100 * value.mean:.1f} %"
         if value.low is None or value.high is None

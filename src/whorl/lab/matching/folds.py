@@ -77,7 +77,7 @@ def group_texts(examples: Sequence[HasTexts], folds: int, seed: int) -> list[set
 
 
 class _TextGroup:
-    """A group of texts that grows; waiting: texts of begun examples, the best first."""
+    """A group of texts that grows; waiting: texts of examples of which it has a part, in a heap."""
 
     def __init__(
         self, members: list[set[str]], known: dict[str, list[int]], order: dict[str, int]
@@ -87,7 +87,7 @@ class _TextGroup:
         self.waiting: list[tuple[int, int, int, str]] = []
 
     def find_next(self, free: dict[str, None]) -> set[str] | None:
-        """The free text that completes most examples, then that is in most begun ones."""
+        """The free text that completes most examples, or else is in most that have a part here."""
         while self.waiting:
             entry = heappop(self.waiting)
             if entry[-1] in free and entry == self._rank(entry[-1]):  # else it is out of date
@@ -96,16 +96,16 @@ class _TextGroup:
 
     def add(self, texts: set[str]) -> None:
         self.texts |= texts
-        begun = {n for text in texts for n in self.known[text]}
-        for text in {text for n in begun for text in self.members[n]} - self.texts:
+        touched = {n for text in texts for n in self.known[text]}
+        for text in {text for n in touched for text in self.members[n]} - self.texts:
             heappush(self.waiting, self._rank(text))
 
     def _rank(self, text: str) -> tuple[int, int, int, str]:
         missing = [len(self.members[n] - self.texts) for n in self.known[text]]
-        begun = sum(
+        started = sum(
             count < len(self.members[n]) for n, count in zip(self.known[text], missing, strict=True)
         )
-        return -missing.count(1), -begun, self.order[text], text
+        return -missing.count(1), -started, self.order[text], text
 
 
 def score_unread(triplets: Sequence[Triplet], *, folds: int = 5, seed: int = 0) -> float:
