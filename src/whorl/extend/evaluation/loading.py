@@ -149,8 +149,8 @@ def _check_weights(model: Any, info: Any, path: Path) -> None:
     for name, weight in model.named_parameters():
         if not bool(torch.isfinite(weight).all()):
             raise ValueError(
-                f"the weights in {str(path)!r} must be finite numbers; {quote(name)} has others. Copy"
-                " the model again."
+                f"the weights in {str(path)!r} must be finite numbers; {quote(name)} has others."
+                " Copy the model again."
             )
 
 
