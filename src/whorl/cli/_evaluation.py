@@ -87,10 +87,10 @@ def evaluate_on_weights(request: WeightsRequest) -> None:
     if request.as_json:
         print_json(document)
         return
-    kept = [Text(f"kept in {request.folder}: results.json, report.html, report.md")]
+    ending = [Text(f"kept in {request.folder}: results.json, report.html, report.md")]
     if request.model is None:
-        kept.append(Text(f"the model is kept in {_DEFAULT_MODEL}"))
-    print_page(*_render_document(document), "", *kept, *_suggest_writing(request.model, document))
+        ending.append(Text(f"the model is kept in {_DEFAULT_MODEL}"))
+    print_page(*_render_document(document), "", *ending, *_suggest_writing(request.model, document))
 
 
 def _evaluate(request: WeightsRequest) -> dict[str, Any]:

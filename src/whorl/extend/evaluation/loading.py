@@ -120,7 +120,7 @@ def _load_files(
                 f"the model in {str(folder / name if options else folder)!r} cannot be loaded:"
                 f" {_shorten_error(error)}"
             ) from None
-        _check_weights(model, info, str(folder / name if options else folder))
+        _check_weights(model, info, folder / name if options else folder)
         tokenizer = _load_tokenizer(transformers, folder, common, model.config)
     config: Any = model.config.to_dict() if options else folder
     if not options and name != folder.resolve().name:  # the temporary folder of a run
@@ -138,19 +138,19 @@ def _check_size(weights: list[Path]) -> None:
         )
 
 
-def _check_weights(model: Any, info: Any, where: str) -> None:
+def _check_weights(model: Any, info: Any, path: Path) -> None:
     """Raise ValueError if tensors are missing, which would be random, or are not finite."""
     missing = sorted(info["missing_keys"])
     if missing:
         raise ValueError(
-            f"the weights in {where!r} must have every tensor of the model; {len(missing)} are"
+            f"the weights in {str(path)!r} must have every tensor of the model; {len(missing)} are"
             f" missing, such as {quote(missing[0])}. Copy the model again."
         )
     for name, weight in model.named_parameters():
         if not bool(torch.isfinite(weight).all()):
             raise ValueError(
-                f"the weights in {where!r} must be finite numbers; {quote(name)} has others. Copy"
-                " the model again."
+                f"the weights in {str(path)!r} must be finite numbers; {quote(name)} has others."
+                " Copy the model again."
             )
 
 

@@ -16,6 +16,8 @@ from torch import Tensor
 __all__ = ["TokenScores", "compute_scores_of_text", "compute_window_losses"]
 
 _CHUNK = 512
+# Most entries of the mask of a chunk, which transformers builds from several tensors of its shape.
+_MOST_PAIRS = 2**20
 # Most logits of a chunk that is scored, 64 MB; the loss needs as much again.
 _MOST_LOGITS = 2**24
 #: Parts of the scored tokens that the sliding window is moved by.
@@ -36,8 +38,9 @@ def compute_scores_of_text(model: Any, tokens: Tensor, first: int) -> TokenScore
     tokens: [n + 1]. The result has n - first entries.
     """
     length = len(tokens) - 1
-    step = _choose_step(model)
-    bounds = sorted({*range(0, first, _CHUNK), *range(first, length, step), length})
+    whole = min(_CHUNK, max(32, _MOST_PAIRS // length))
+    step = min(whole, _limit_by_vocabulary(model))
+    bounds = sorted({*range(0, first, whole), *range(first, length, step), length})
     cache, losses, right = None, [], []
     for start, end in itertools.pairwise(bounds):
         count = end - start if start >= first else 1
@@ -73,11 +76,11 @@ def compute_window_losses(model: Any, tokens: Tensor, first: int, window: int) -
     return torch.cat(losses)
 
 
-def _choose_step(model: Any) -> int:
-    """Tokens of a chunk that is scored: fewer if the vocabulary is large."""
+def _limit_by_vocabulary(model: Any) -> int:
+    """Most tokens of a chunk that is scored."""
     config = getattr(model, "config", None)
     vocab = config.get_text_config(decoder=True).vocab_size if config is not None else 1
-    return int(min(_CHUNK, max(16, _MOST_LOGITS // vocab)))
+    return int(max(16, _MOST_LOGITS // vocab))
 
 
 def _limit_logits(model: Any, count: int) -> dict[str, int]:
