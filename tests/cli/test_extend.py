@@ -143,7 +143,7 @@ def test_on_weights(whorl: Whorl, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--windows", "2"), "--methods, --windows, --passkeys, --results, --chart and --force"),
+        (("--windows", "2"), "--methods, --windows, --passkeys, --results, --chart, --force"),
         (("--text", "no.txt"), "--text 'no.txt' cannot be read: No such file or directory."),
         (("--text", "no.txt", "--write"), "--write writes a config, and --text measures; run"),
     ],

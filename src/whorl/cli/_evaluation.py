@@ -17,6 +17,7 @@ from whorl._support.words import quote
 
 from ._options import name_options
 from ._output import open_progress_bar, print_json, print_page
+from ._search import SearchedMethods, search_on_text
 from ._training import format_seconds
 
 __all__ = ["evaluate_on_text"]
@@ -29,6 +30,12 @@ _NAMES = {
     "windows": "--windows",
     "passkeys": "--passkeys",
     "force=True": "--force",
+    "objective": "--search",
+    "evaluations": "--evaluations",
+    "minutes": "--minutes",
+    "seed": "--seed",
+    "raise minutes": "raise --minutes",
+    "lower evaluations": "lower --evaluations",
 }
 
 
@@ -41,6 +48,7 @@ def evaluate_on_text(
     as_json: bool,
     force: bool,
     settings: dict[str, Any],
+    search: dict[str, Any] | None = None,
     **options: Any,
 ) -> None:
     """Evaluate the methods on a model's weights, print tables, and keep results and report."""
@@ -49,9 +57,15 @@ def evaluate_on_text(
     if chart is not None:
         whorl.plots.check_path(chart)
     text = "\n\n".join(_read_text(path) for path in texts)
+    searched: SearchedMethods | None = None
     with name_options(_NAMES):
         test = evaluation.ExtensionTest(**settings)
         loaded = evaluation.load_model(model)
+        if search is not None:
+            searched, text = search_on_text(
+                loaded, text, search, folder=folder, force=force, **options
+            )
+            options["more"] = searched.methods
         with open_progress_bar() as show:
 
             def report(moment: evaluation.EvaluationProgress) -> None:
@@ -62,15 +76,22 @@ def evaluate_on_text(
             document = evaluation.evaluate_methods(
                 loaded, text, test=test, folder=folder, force=force, progress=report, **options
             )
+    if searched is not None:
+        document["search"] = searched.describe(document)
+        searched.write_config(model, folder)
     from whorl._support.files import write_file_atomically
 
-    write_file_atomically(folder / "report.md", evaluation.render_markdown(document).encode())
+    said = "" if searched is None else f"\n{searched.write_verdict(document)}\n"
+    page = evaluation.render_markdown(document) + said
+    write_file_atomically(folder / "report.md", page.encode())
     if chart is not None:
         whorl.plots.save(whorl.plots.extension(document), chart)
     if as_json:
         print_json(document)
     else:
-        parts = [*_render_document(document), "", Text(f"kept in {folder}")]
+        parts = _render_document(document)
+        parts += [] if searched is None else searched.render(document)
+        parts += ["", Text(f"kept in {folder}")]
         print_page(*parts, *_suggest_writing(model, document))
 
 
@@ -101,9 +122,11 @@ def _suggest_writing(model: str, document: dict[str, Any]) -> list[RenderableTyp
     """The command that writes the best method into config.json, if that is what should be done."""
     from whorl.extend.evaluation import report
     from whorl.extend.evaluation.settings import PUBLISHED
+    from whorl.extend.methods import list_methods
 
     best = report.find_best(document, document["target"])
-    if PUBLISHED in best or not (Path(model) / "config.json").is_file():
+    known = PUBLISHED not in best and best[0] in list_methods()
+    if not known or not (Path(model) / "config.json").is_file():
         return []
     command = ["whorl", "extend", model, "--to", str(document["target"]), "--method", best[0]]
     return [Text(f"to write it: {shlex.join([*command, '--write'])}")]

@@ -40,6 +40,14 @@ Results = typer.Option(
 )
 Chart = typer.Option(metavar="FILE", help="With --text: draw them: .png, .svg, .html or .json.")
 Force = typer.Option("--force", help="With --text: measure again what other settings gave.")
+Search = typer.Option(
+    metavar="text|needles",
+    help="With --text, for small models: also search factors for LongRoPE on a third of the text,"
+    " by its loss or by that of answers about hidden numbers.",
+)
+Evaluations = typer.Option(help="With --search: try so many candidates, and so many of YaRN [96].")
+Minutes = typer.Option(help="With --search: refuse a search that would take longer [60].")
+Seed = typer.Option(help="With --search: of its random numbers [0].")
 
 _NAMES = {"to": "--to", "method": "--method", "out": "--out", "trained": "--trained"}
 
@@ -58,6 +66,10 @@ def extend(
     results: Annotated[Path | None, Results] = None,
     chart: Annotated[Path | None, Chart] = None,
     force: Annotated[bool, Force] = False,
+    search: Annotated[str | None, Search] = None,
+    evaluations: Annotated[int | None, Evaluations] = None,
+    minutes: Annotated[float | None, Minutes] = None,
+    seed: Annotated[int | None, Seed] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Say which method makes a model longer, what it costs short texts, and what to write.
@@ -69,26 +81,29 @@ def extend(
     names = split_words(methods)
     given = {"methods": names and tuple(names), "windows": windows, "passkeys": passkeys}
     settings = {name: value for name, value in given.items() if value is not None}
+    chosen = _choose_search(search, evaluations=evaluations, minutes=minutes, seed=seed)
     if text:
         _check_combination(write=write, out=out, method=method)
         from ._evaluation import evaluate_on_text
 
+        ending = "" if chosen is None else "-searched"
         evaluate_on_text(
             config,
             text,
-            folder=results or Path("runs") / f"extend-{Path(config).resolve().stem}",
+            folder=results or Path("runs") / f"extend-{Path(config).resolve().stem}{ending}",
             chart=chart,
             as_json=as_json,
             force=force,
             settings=settings,
+            search=chosen,
             to=to,
             trained=trained,
         )
         return
-    if settings or results is not None or chart is not None or force:
+    if settings or results is not None or chart is not None or force or chosen is not None:
         raise ValueError(
-            "--methods, --windows, --passkeys, --results, --chart and --force are about weights;"
-            " add --text FILE, or leave them out."
+            "--methods, --windows, --passkeys, --results, --chart, --force and --search are about"
+            " weights; add --text FILE, or leave them out."
         )
     if write and out is not None:
         raise ValueError("--write changes config.json, --out writes another file; choose one.")
@@ -118,3 +133,15 @@ def _check_combination(**given: object) -> None:
             raise ValueError(
                 f"--{name} writes a config, and --text measures; run them one after the other."
             )
+
+
+def _choose_search(objective: str | None, **given: object) -> dict[str, object] | None:
+    """The settings of a search; None without one, and then refuse settings of it."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if objective is not None:
+        return {"objective": objective, **chosen}
+    if chosen:
+        raise ValueError(
+            f"--{next(iter(chosen))} is about a search; add --search text, or leave it out."
+        )
+    return None

@@ -59,6 +59,7 @@ def evaluate_methods(
     folder: str | Path | None = None,
     force: bool = False,
     progress: ShowProgress | None = None,
+    more: Sequence[MethodReport] = (),
 ) -> dict[str, Any]:
     """Losses of a model with each method at every length up to the target, as plain values.
 
@@ -67,13 +68,14 @@ def evaluate_methods(
         to, trained: as in ``whorl.extend.plan_extension``.
         folder: where results.json is kept and continued; None keeps nothing.
         force: measure again if the folder has results of other settings.
+        more: methods beside those of the config, such as what a search found.
 
     Raises:
         ValueError: the model has no rotation that can be changed, or the text is too short.
     """
     test = test or ExtensionTest()
     plan = plan_extension(loaded.config, to=to, trained=trained)
-    return _Evaluation(loaded, text, plan, test, folder, force, progress).run()
+    return _Evaluation(loaded, text, plan, test, folder, force, progress, more).run()
 
 
 class _Evaluation:
@@ -88,6 +90,7 @@ class _Evaluation:
         folder: str | Path | None,
         force: bool,
         progress: ShowProgress | None,
+        more: Sequence[MethodReport] = (),
     ) -> None:
         self.loaded, self.plan, self.test = loaded, plan, test
         self.group = select_group(read_config(loaded.config))
@@ -97,7 +100,7 @@ class _Evaluation:
         self.windows = cut_windows(tokens, loaded.first_tokens, plan.target, test.windows)
         self.lengths = choose_lengths(plan.trained.tokens, plan.target)
         self.scored = min(test.scored, self.lengths[0])
-        self.methods = _select_methods(plan, test.methods)
+        self.methods = [*_select_methods(plan, test.methods), *more]
         settings = {
             **test.to_dict(),
             "model": loaded.name,
