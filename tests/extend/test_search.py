@@ -140,6 +140,18 @@ def test_a_longer_search_goes_on_from_a_shorter_one(tmp_path: Path) -> None:
     assert len(again) == 30
 
 
+def test_a_candidate_without_a_loss_is_the_worst(tmp_path: Path) -> None:
+    space = PairFactors([LINEAR, NTK], 64, 256)
+
+    def compute(scaling: Scaling) -> float:
+        assert isinstance(scaling, LongRoPE)
+        return math.nan if scaling.long_factors[0] > 1.0 else compute_distance(scaling)
+
+    found = run(space, compute, tmp_path, evaluations=20)
+    assert math.isfinite(found.loss)
+    assert run(space, compute, tmp_path, evaluations=20) == found  # the file has null for NaN
+
+
 def test_the_loss_is_that_of_a_config_with_the_factors(loaded: LoadedModel) -> None:
     moments: list[SearchProgress] = []
     found = search_factors(loaded, TEXT, to="4x", settings=QUICK, progress=moments.append)

@@ -5,6 +5,7 @@ search that was stopped computes the same candidates again, takes the losses tha
 on with the same result.
 """
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -80,10 +81,10 @@ def run_evolution(
             known = results.get(cell)
             if known is None or tuple(known["candidate"]) != candidate:
                 loss = compute_loss(space.build_scaling(candidate))
-                results.add(cell, {"candidate": list(candidate), "loss": loss})
-            else:
-                loss = float(known["loss"])
-            found[candidate] = loss
+                known = {"candidate": list(candidate), "loss": loss}
+                results.add(cell, known)
+            loss = known["loss"]  # None in a file that had NaN
+            found[candidate] = loss if loss is not None and math.isfinite(loss) else math.inf
             lowest.append(min(found.values()))
             show(space.name, lowest[-1])
         if len(found) == settings.evaluations:
