@@ -107,7 +107,9 @@ class YaRNOptions(SearchSpace):
         self.trained, self.ratio = trained, target / trained
 
     def list_first(self) -> list[Candidate]:
-        return [self.fit_candidate((self.ratio, 32.0, 1.0))]
+        """YaRN as it is, then others: betas act by steps, and small changes often do nothing."""
+        betas = ((32.0, 1.0), (16.0, 1.0), (8.0, 1.0), (4.0, 1.0), (16.0, 2.0), (8.0, 2.0))
+        return [self.fit_candidate((self.ratio, fast, slow)) for fast, slow in betas]
 
     def fit_candidate(self, values: Sequence[float]) -> Candidate:
         factor, fast, slow = values

@@ -21,9 +21,9 @@ from .settings import FactorSearch
 
 __all__ = ["SearchText", "build_search_texts", "compute_mean_loss"]
 
-_STATEMENT = " The number of the {place} is {number}. "
-_QUESTION = " The number of the {place} is"
-_PLACES = ("harbour", "library", "station", "market", "bridge", "museum", "garden", "tower")
+_STATEMENT = " The number of the {subject} is {number}. "
+_QUESTION = " The number of the {subject} is"
+_SUBJECTS = ("harbour", "library", "station", "market", "bridge", "museum", "garden", "tower")
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +60,12 @@ def _insert_needle(
     loaded: LoadedModel, row: Tensor, start: int, number: int, depth: float
 ) -> SearchText:
     """A window with a statement at ``depth``, and a question with its answer at the end."""
-    place = _PLACES[number % len(_PLACES)]
+    subject = _SUBJECTS[number % len(_SUBJECTS)]
     drawn = int.from_bytes(hashlib.sha256(f"needle {number}".encode()).digest()[:4], "big")
     digits = str(10_000 + drawn % 90_000)
-    statement = loaded.encode(_STATEMENT.format(place=place, number=digits))
-    question = loaded.encode(_QUESTION.format(place=place))
-    both = loaded.encode(f"{_QUESTION.format(place=place)} {digits}")
+    statement = loaded.encode(_STATEMENT.format(subject=subject, number=digits))
+    question = loaded.encode(_QUESTION.format(subject=subject))
+    both = loaded.encode(f"{_QUESTION.format(subject=subject)} {digits}")
     shared = 0  # a tokenizer may join the end of the question to the answer
     while shared < len(question) and question[shared] == both[shared]:
         shared += 1
