@@ -124,7 +124,7 @@ def format_lines(lines: Mapping[str, Any] | None) -> str:
     return re.sub(
         r"\[[-+.,\de\s]+\]",
         lambda found: textwrap.fill(
-            f"[{' '.join(found[0][1:-1].split())}]", _WIDTH, subsequent_indent="      "
+            f"[{' '.join(found[0][1:-1].split())}]", _JSON_WIDTH, subsequent_indent="      "
         ),
         json.dumps(lines, indent=2),
     )
