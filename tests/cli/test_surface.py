@@ -87,6 +87,7 @@ SURFACE = {
     "extend": [
         "--budget",
         "--chart",
+        "--evaluations",
         "--force",
         "--json",
         "--method",
@@ -95,6 +96,7 @@ SURFACE = {
         "--out",
         "--results",
         "--retrieval",
+        "--search",
         "--seed",
         "--text",
         "--to",

@@ -1,18 +1,21 @@
 """Input that cannot be fine-tuned: clear messages, and nothing half-written."""
 
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
+import safetensors
 import torch
 import transformers
 
 from tests.extend.weights import SHAPE, save_llama
 from whorl import lab
 from whorl.configs import ConfigError
-from whorl.finetune import FineTuning, finetune_model, models
+from whorl.finetune import FineTuning, FineTuningProgress, finetune_model, models
 from whorl.finetune.folder_model import open_folder
 from whorl.finetune.lora import add_lora
 from whorl.finetune.models import plan_target
@@ -125,6 +128,26 @@ def test_a_training_with_other_settings_or_damage(run: Path, text: Path, tmp_pat
     assert finetune_model(run, [text], FineTuning(**TINY), out, force=True)["steps"] == 2
 
 
+def test_force_goes_on_and_replaces_what_is_damaged(run: Path, text: Path, tmp_path: Path) -> None:
+    out, settings = tmp_path / "out", FineTuning(**TINY)
+
+    def stop_after_one(moment: FineTuningProgress) -> None:
+        if moment.done == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(lab.Interrupted):
+        finetune_model(run, [text], settings, out, force=True, progress=stop_after_one)
+    seen: list[int] = []
+    finetune_model(run, [text], settings, out, force=True, progress=lambda m: seen.append(m.done))
+    assert seen == [2]  # the same command goes on
+    report = out / "finetune.json"
+    report.write_text(report.read_text().replace('"steps": 2', '"steps": 3'))
+    message = r"^out '.*out' is damaged: finetune\.json has been changed .*, or pass force=True to"
+    with pytest.raises(ValueError, match=message):
+        finetune_model(run, [text], settings, out)
+    assert finetune_model(run, [text], settings, out, force=True)["steps"] == 2
+
+
 class _Empty:
     def get_state(self, weight: torch.Tensor) -> dict[str, torch.Tensor]:
         return {}
@@ -165,6 +188,57 @@ def test_training_that_fails(
             finetune_model(run, [text], FineTuning(**TINY), out)
     assert {path.name for path in tmp_path.iterdir()} == {"text.txt", "out.training"}
     assert finetune_model(run, [text], FineTuning(**TINY), out)["steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [("prepare", "the settings"), ("open_metrics", r"metrics\.jsonl")],
+)
+def test_a_full_disk_before_the_first_step(
+    run: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, what: str
+) -> None:
+    def fill_disk(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    message = rf"{what} could not be written to '.*training' \(No space left on device\)\. Free"
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingFolder, name, fill_disk)
+        with pytest.raises(OSError, match=message):
+            finetune_model(run, [text], FineTuning(**TINY), tmp_path / "out")
+    assert finetune_model(run, [text], FineTuning(**TINY), tmp_path / "out")["steps"] == 2
+
+
+def test_a_full_disk_while_it_trains(
+    run: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/dev/full takes nothing, and a file that is closed there fails once more."""
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    out = tmp_path / "out"
+
+    def open_full(self: object, step: int) -> IO[str]:
+        return open("/dev/full", "w")  # the training closes it
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingFolder, "open_metrics", open_full)
+        with pytest.raises(OSError, match=r"the line of step 1 in metrics\.jsonl could not be wri"):
+            finetune_model(run, [text], FineTuning(**TINY), out)
+    assert finetune_model(run, [text], FineTuning(**TINY), out)["steps"] == 2
+
+
+def test_a_full_disk_when_transformers_writes(
+    llama: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill_disk(*args: object, **options: object) -> None:
+        raise safetensors.SafetensorError("I/O error: No space left on device (os error 28)")
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(transformers.LlamaForCausalLM, "save_pretrained", fill_disk)
+        with pytest.raises(OSError, match=r"out' cannot be written: I/O error: No space left on"):
+            finetune_model(llama, [text], FineTuning(**TINY), out)
+    assert not out.exists()
+    assert finetune_model(llama, [text], FineTuning(**TINY), out)["steps"] == 2
 
 
 def test_a_dtype_of_no_floats(llama: Path, text: Path, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from whorl._support.words import quote
 from . import INTERRUPTED
 from ._options import name_options
 from ._output import open_progress_bar, print_json, print_page
+from ._search import SearchedMethods, search_on_text
 from ._training import format_seconds, open_training_bar
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ _NAMES = {
     "minutes": "--minutes",
     "budget": "--budget",
     "force=True": "--force",
+    "objective": "--search",
+    "evaluations": "--evaluations",
+    "raise minutes": "raise --minutes",
+    "lower evaluations": "lower --evaluations",
 }
 #: Where the model is kept that is used if none is given.
 _DEFAULT_MODEL = Path("runs") / "extend-default-model"
@@ -49,7 +54,10 @@ _DEFAULT_MODEL = Path("runs") / "extend-default-model"
 
 @dataclass(frozen=True)
 class WeightsRequest:
-    """What the options ask for; model: None for the one that whorl trains itself."""
+    """What the options ask for.
+
+    model: None for the one that whorl trains itself. search: settings of a search for factors.
+    """
 
     model: str | None
     texts: Sequence[Path]
@@ -58,6 +66,7 @@ class WeightsRequest:
     budget: str
     changes: dict[str, Any]
     minutes: float | None
+    search: dict[str, Any] | None
     results: Path | None
     chart: Path | None
     force: bool
@@ -67,7 +76,8 @@ class WeightsRequest:
     def folder(self) -> Path:
         """Where results are kept."""
         name = "default" if self.model is None else Path(self.model).resolve().stem
-        return self.results or Path("runs") / f"extend-{name}"
+        ending = "" if self.search is None else "-searched"
+        return self.results or Path("runs") / f"extend-{name}{ending}"
 
 
 def evaluate_on_weights(request: WeightsRequest) -> None:
@@ -79,21 +89,24 @@ def evaluate_on_weights(request: WeightsRequest) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: save, then stop
     try:
         with name_options(_NAMES):
-            document = _evaluate(request)
+            document, searched = _evaluate(request)
     except (KeyboardInterrupt, Interrupted):
         print(f"stopped; the same command goes on from {str(request.folder)!r}.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
-    _write_reports(request, document)
+    _write_reports(request, document, searched)
     if request.as_json:
         print_json(document)
         return
     ending = [Text(f"kept in {request.folder}: results.json, report.html, report.md")]
     if request.model is None:
         ending.append(Text(f"the model is kept in {_DEFAULT_MODEL}"))
-    print_page(*_render_document(document), "", *ending, *_suggest_writing(request.model, document))
+    parts = _render_document(document)
+    parts += [] if searched is None else searched.render(document)
+    print_page(*parts, "", *ending, *_suggest_writing(request.model, document))
 
 
-def _evaluate(request: WeightsRequest) -> dict[str, Any]:
+def _evaluate(request: WeightsRequest) -> tuple[dict[str, Any], SearchedMethods | None]:
+    """The document, and what a search found, if there was one."""
     from whorl.extend import evaluation
 
     test = evaluation.ExtensionTest.from_budget(request.budget, **request.changes)
@@ -101,6 +114,12 @@ def _evaluate(request: WeightsRequest) -> dict[str, Any]:
     loaded = _load(request)
     if not request.texts:
         text = evaluation.read_held_out_text()
+    searched: SearchedMethods | None = None
+    lengths: dict[str, Any] = {"to": request.to, "trained": request.trained}
+    if request.search is not None:
+        searched, text = search_on_text(
+            loaded, text, request.search, folder=request.folder, force=request.force, **lengths
+        )
     with open_progress_bar() as show:
 
         def report(moment: EvaluationProgress) -> None:
@@ -108,17 +127,20 @@ def _evaluate(request: WeightsRequest) -> dict[str, Any]:
             words = "" if left is None else f", {format_seconds(left)} left"
             show(moment.done, moment.total, f"{moment.label}{words}")
 
-        return evaluation.evaluate_methods(
+        document = evaluation.evaluate_methods(
             loaded,
             text,
-            to=request.to,
-            trained=request.trained,
             test=test,
             folder=request.folder,
             force=request.force,
             minutes=request.minutes,
             progress=report,
+            more=() if searched is None else searched.methods,
+            **lengths,
         )
+    if searched is not None:
+        document["search"] = searched.describe(document)
+    return document, searched
 
 
 def _load(request: WeightsRequest) -> LoadedModel:
@@ -138,13 +160,19 @@ def _load(request: WeightsRequest) -> LoadedModel:
     return evaluation.load_model(run.folder)
 
 
-def _write_reports(request: WeightsRequest, document: dict[str, Any]) -> None:
+def _write_reports(
+    request: WeightsRequest, document: dict[str, Any], searched: SearchedMethods | None
+) -> None:
     from whorl.extend import evaluation
 
     command = shlex.join(["whorl", *sys.argv[1:]])
     page = evaluation.render_page(document, command=command)
     write_file_atomically(request.folder / "report.html", page.encode())
     markdown = evaluation.render_markdown(document)
+    if searched is not None:
+        markdown += f"\n{searched.write_verdict(document)}\n"
+        if request.model is not None:
+            searched.write_config(request.model, request.folder)
     write_file_atomically(request.folder / "report.md", markdown.encode())
     if request.chart is not None:
         whorl.plots.save(whorl.plots.extension(document), request.chart)

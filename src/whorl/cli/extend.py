@@ -56,10 +56,11 @@ Retrieval = typer.Option(
     help="Texts with something hidden at each depth, for each of three forms; 0 for none"
     " [2, full 4].",
 )
-Seed = typer.Option(rich_help_panel=_WEIGHTS, help="Of what is hidden [0].")
+Seed = typer.Option(rich_help_panel=_WEIGHTS, help="Of what is hidden, and of a search [0].")
 Minutes = typer.Option(
     rich_help_panel=_WEIGHTS,
-    help="Begin nothing that would end later, and say what is missing; the same command goes on.",
+    help="Begin nothing that would end later, and say what is missing; the same command goes on. A"
+    " search that would take longer is refused [60].",
 )
 Results = typer.Option(
     metavar="FOLDER",
@@ -71,6 +72,17 @@ Chart = typer.Option(
 )
 Force = typer.Option(
     "--force", rich_help_panel=_WEIGHTS, help="Measure again what other settings gave."
+)
+
+Search = typer.Option(
+    metavar="text|needles",
+    rich_help_panel=_WEIGHTS,
+    help="For small models: also search factors for LongRoPE on a third of the text, by its loss or"
+    " by that of answers about hidden numbers.",
+)
+Evaluations = typer.Option(
+    rich_help_panel=_WEIGHTS,
+    help="Candidates that a search tries, and as many of YaRN [96].",
 )
 
 _NAMES = {"to": "--to", "method": "--method", "out": "--out", "trained": "--trained"}
@@ -93,6 +105,8 @@ def extend(
     results: Annotated[Path | None, Results] = None,
     chart: Annotated[Path | None, Chart] = None,
     force: Annotated[bool, Force] = False,
+    search: Annotated[str | None, Search] = None,
+    evaluations: Annotated[int | None, Evaluations] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Say which method makes a model longer, what it costs short texts, and what to write.
@@ -105,6 +119,7 @@ def extend(
     given: dict[str, Any] = {"methods": names and tuple(names), "windows": windows}
     given |= {"texts": retrieval, "seed": seed}
     changes = {name: value for name, value in given.items() if value is not None}
+    chosen = _choose_search(search, evaluations=evaluations, minutes=minutes, seed=seed)
     if text or config is None:
         _check_combination(config, write=write, out=out, method=method)
         from ._evaluation import WeightsRequest, evaluate_on_weights
@@ -112,15 +127,15 @@ def extend(
         amount = (budget or ExtensionBudget.quick).value
         evaluate_on_weights(
             WeightsRequest(
-                *(config, text or [], to, trained, amount, changes, minutes),
+                *(config, text or [], to, trained, amount, changes, minutes, chosen),
                 *(results, chart, force, as_json),
             )
         )
         return
-    if changes or force or any(x is not None for x in (budget, minutes, results, chart)):
+    if changes or force or any(x is not None for x in (budget, minutes, results, chart, chosen)):
         raise ValueError(
-            "--methods, --budget, --windows, --retrieval, --seed, --minutes, --results, --chart and"
-            " --force are about weights; add --text FILE, or leave them out."
+            "--methods, --budget, --windows, --retrieval, --seed, --minutes, --results, --chart,"
+            " --search and --force are about weights; add --text FILE, or leave them out."
         )
     if write and out is not None:
         raise ValueError("--write changes config.json, --out writes another file; choose one.")
@@ -166,3 +181,15 @@ def _check_combination(config: str | None, **given: object) -> None:
             raise ValueError(
                 f"--{name} writes a config, and --text measures; run them one after the other."
             )
+
+
+def _choose_search(objective: str | None, **given: object) -> dict[str, Any] | None:
+    """The settings of a search; None without one."""
+    if objective is None:
+        if given["evaluations"] is not None:
+            raise ValueError("--evaluations is about a search; add --search text, or leave it out.")
+        return None
+    return {
+        "objective": objective,
+        **{name: value for name, value in given.items() if value is not None},
+    }

@@ -11,8 +11,10 @@
     report       the result as data; words, tables: as text and for a terminal
     writing      the config with a method written into it; the original is kept beside it
     evaluation/  the methods tried on the weights of a model, by the loss of long texts
+    search/      factors of LongRoPE found on the weights of a small model
 
-Everything but ``evaluation`` follows from a config alone: angles are computed, texts are not read.
+Everything but ``evaluation`` and ``search`` follows from a config alone: angles are computed, texts
+are not read.
 
 >>> from whorl import extend
 >>> plan = extend.plan_extension("qwen3-8b", to="4x")

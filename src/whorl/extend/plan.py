@@ -10,10 +10,13 @@ from whorl.configs.huggingface.write import Dialect
 from whorl.configs.inspection.config_writer import ConfigWriter
 from whorl.configs.inspection.extension import (
     NOT_BY_FACTOR,
+    ModelExtension,
     name_model,
+    replace_scaling,
     select_extended_groups,
 )
 from whorl.configs.inspection.words import format_number
+from whorl.scaling import Scaling
 
 from .angles import combine_worst, measure_angles
 from .methods import TITLES, check_method, extend_layers, list_methods
@@ -24,7 +27,7 @@ from .start import TrainedLength, find_trained_length
 from .support import check_frameworks, mark_inexpressible
 from .target import resolve_target
 
-__all__ = ["plan_extension"]
+__all__ = ["plan_extension", "plan_scaling"]
 
 
 def plan_extension(
@@ -45,14 +48,8 @@ def plan_extension(
     """
     if method is not None:
         check_method(method)
-    document = load(presets.resolve(config))
-    model = read_config(document)
-    writer = ConfigWriter(document, model)
-    groups = _select_groups(writer)
-    start = find_trained_length(model, groups[0], trained)
-    target = resolve_target(to, start.tokens)
-    claimed_already = _check_target(model, groups[0], start, target)
-    planner = _Planner(writer, groups, target, start)
+    planner, claimed_already = _open_planner(config, to, trained)
+    writer, start = planner.writer, planner.start
     methods, left_out = planner.try_methods()
     if method in left_out:
         raise ConfigError(f"method {method!r} does not fit this config: {left_out[method]}.")
@@ -64,10 +61,10 @@ def plan_extension(
     keep = claimed_already and chosen is not None and chosen.name == "none"
     return ExtensionPlan(
         source=str(config) if isinstance(config, (str, os.PathLike)) else type(config).__name__,
-        model_type=model.model_type,
+        model_type=writer.model.model_type,
         trained=start,
-        claimed=model.context,
-        target=target,
+        claimed=writer.model.context,
+        target=planner.target,
         claimed_already=claimed_already,
         methods=tuple(ranked),
         recommended=None if first is None else first.name,
@@ -77,9 +74,56 @@ def plan_extension(
         recipes=() if chosen is None else planner.write_recipes(chosen, config, keep=keep),
         left_out={**NOT_BY_FACTOR, **left_out},
         dialect=writer.dialect,
-        path=document.path,
+        path=writer.document.path,
         configs={} if chosen is None or keep else _write_configs(writer, chosen.lines),
     )
+
+
+def plan_scaling(
+    config: Any,
+    scaling: Scaling,
+    *,
+    name: str,
+    title: str,
+    to: int | str,
+    trained: int | None = None,
+) -> ExtensionPlan:
+    """What a scaling of your own costs and what to write for it, as a plan with one method.
+
+    name, title: of the method in the plan. The others are as in ``plan_extension``.
+    """
+    planner, _ = _open_planner(config, to, trained)
+    writer, start = planner.writer, planner.start
+    method = planner.try_scaling(name, title, scaling)
+    return ExtensionPlan(
+        source=str(config) if isinstance(config, (str, os.PathLike)) else type(config).__name__,
+        model_type=writer.model.model_type,
+        trained=start,
+        claimed=writer.model.context,
+        target=planner.target,
+        claimed_already=False,
+        methods=(method,),
+        recommended=None,
+        chosen=name,
+        rule=RULE,
+        reason=f"{name}: given, not chosen by the rule.",
+        recipes=planner.write_recipes(method, config, keep=False),
+        dialect=writer.dialect,
+        path=writer.document.path,
+        configs=_write_configs(writer, method.lines),
+    )
+
+
+def _open_planner(config: Any, to: int | str, trained: int | None) -> "tuple[_Planner, bool]":
+    """What tries methods on a config, and whether the config claims the target already."""
+    document = load(presets.resolve(config))
+    model = read_config(document)
+    writer = ConfigWriter(document, model)
+    groups = _select_groups(writer)
+    start = find_trained_length(model, groups[0], trained)
+    target = resolve_target(to, start.tokens)
+    claimed_already = _check_target(model, groups[0], start, target)
+    return _Planner(writer, groups, target, start), claimed_already
 
 
 def _select_groups(writer: ConfigWriter) -> tuple[LayerGroup, ...]:
@@ -156,6 +200,18 @@ class _Planner:
 
     def try_method(self, name: str) -> MethodReport:
         made = extend_layers(self.writer.model, self.groups, name, self.start.tokens, self.target)
+        scaling = made[0].scaling
+        return self._report(name, TITLES.get(name, repr(scaling)), made)
+
+    def try_scaling(self, name: str, title: str, scaling: Scaling) -> MethodReport:
+        model, trained = self.writer.model, self.start.tokens
+        made = [
+            replace_scaling(model, group, name, self.target / trained, trained, lambda _: scaling)
+            for group in self.groups
+        ]
+        return self._report(name, title, made)
+
+    def _report(self, name: str, title: str, made: list[ModelExtension]) -> MethodReport:
         extensions = {id(group): each for group, each in zip(self.groups, made, strict=True)}
         angles = combine_worst(
             measure_angles(group, extensions[id(group)], self.target) for group in self.groups
@@ -168,7 +224,6 @@ class _Planner:
         else:
             why, support = None, check_frameworks(self.writer, lines, self.target)
         scaling = None if name == "none" else first.scaling
-        title = TITLES.get(name, repr(first.scaling))
         return MethodReport(name, title, scaling, angles, support, lines, why)
 
     def write_recipes(self, method: MethodReport, config: Any, *, keep: bool) -> tuple[Recipe, ...]:

@@ -9,6 +9,7 @@ mlx-lm              lines for config.json, in a dialect that the model file read
 """
 
 import json
+import re
 import shlex
 import textwrap
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from whorl.scaling import Scaling
 from .llama_cpp_flags import build_flags
 from .support import FrameworkSupport
 
-__all__ = ["Recipe", "RecipeInputs", "build_recipes", "format_command"]
+__all__ = ["Recipe", "RecipeInputs", "build_recipes", "format_command", "format_lines"]
 
 _CONVERT = "write the lines into config.json and convert it again with convert_hf_to_gguf.py"
 _UNCHANGED = "nothing to change: the published config claims this length"
@@ -112,6 +113,23 @@ def format_command(words: list[str]) -> str:
     return " \\\n  ".join(lines)
 
 
+def format_lines(lines: Mapping[str, Any] | None) -> str:
+    """Lines for config.json, indented; lists of numbers take few lines.
+
+    >>> print(format_lines({"long_factor": [1.0, 4.0]}))
+    {
+      "long_factor": [1.0, 4.0]
+    }
+    """
+    return re.sub(
+        r"\[[-+.,\de\s]+\]",
+        lambda found: textwrap.fill(
+            f"[{' '.join(found[0][1:-1].split())}]", _JSON_WIDTH, subsequent_indent="      "
+        ),
+        json.dumps(lines, indent=2),
+    )
+
+
 def _write_lines(given: RecipeInputs, each: FrameworkSupport) -> Recipe:
     """Lines for config.json, in a dialect that the framework reads."""
     dialect: Dialect = each.dialects[-1] if each.framework == "transformers 5" else each.dialects[0]
@@ -121,7 +139,7 @@ def _write_lines(given: RecipeInputs, each: FrameworkSupport) -> Recipe:
     note = None
     if each.framework == "transformers 4":
         note = "4.52 or later; by reading"
-    return Recipe(each.framework, "lines", json.dumps(lines, indent=2), note)
+    return Recipe(each.framework, "lines", format_lines(lines), note)
 
 
 def _write_vllm(given: RecipeInputs) -> Recipe:

@@ -11,7 +11,7 @@ from whorl.configs.inspection.words import format_brief
 from .report import ExtensionPlan, MethodReport
 from .words import LEGEND, describe_runs, format_context, list_obstacles, list_recipes, write_title
 
-__all__ = ["render_terminal"]
+__all__ = ["render_recipes", "render_terminal"]
 
 _COLOURS = {"yes": "green", "no": "red", "?": "dim"}
 #: Headings of frameworks, over two lines so that the table fits into 80 columns.
@@ -36,7 +36,7 @@ def render_terminal(plan: ExtensionPlan) -> list[RenderableType]:
     if plan.left_out:
         rows = list(plan.left_out.items())
         lines += ["", Text("Left out", "bold"), _render_rows(rows)]
-    return [*lines, *_render_recipes(plan)]
+    return [*lines, *render_recipes(plan)]
 
 
 def _render_methods(plan: ExtensionPlan) -> RenderableType:
@@ -74,7 +74,8 @@ def _render_rows(rows: list[tuple[str, str]]) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def _render_recipes(plan: ExtensionPlan) -> list[RenderableType]:
+def render_recipes(plan: ExtensionPlan) -> list[RenderableType]:
+    """What to write for the chosen method, framework by framework."""
     lines: list[RenderableType] = []
     if plan.recipes:
         lines += ["", Text(f"What to write for {plan.chosen}", "bold")]

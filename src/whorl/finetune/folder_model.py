@@ -134,9 +134,13 @@ class FolderModel(TunedModel):
 
     def write(self, folder: Path, training: WrittenTraining) -> None:
         import transformers
+        from safetensors import SafetensorError
 
         with disable_messages(transformers):
-            self._model.to(self.dtype).save_pretrained(folder)
+            try:
+                self._model.to(self.dtype).save_pretrained(folder)
+            except SafetensorError as error:  # a full disk, which others report as OSError
+                raise OSError(str(error)) from None
         for path in folder.iterdir():
             if not path.name.endswith((".safetensors", ".index.json")):
                 path.unlink()

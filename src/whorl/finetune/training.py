@@ -9,7 +9,8 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,8 @@ class _FineTuning:
             self.processes.wait()
             return {}
         with self.folder.lock(), watch_signals() as stop:
-            self.folder.prepare(settings)
+            with self._explain_full_disk("the settings"):
+                self.folder.prepare(settings)
             self.processes.wait()
             before = self._validate()
             info, tuner = self._train(stop)
@@ -158,7 +160,8 @@ class _FineTuning:
         self.processes.wait()  # until all have read it
         model.module.train()
         began = last_saved = time.monotonic()
-        metrics = self.folder.open_metrics(start.step) if main else None
+        with self._explain_full_disk("metrics.jsonl"):
+            metrics = self.folder.open_metrics(start.step) if main else None
         try:
             for step in range(start.step + 1, settings.steps + 1):
                 line = self._take_step(weights, optimizer, step)
@@ -168,21 +171,24 @@ class _FineTuning:
                 info = replace(info, step=step, seconds=seconds, metrics=line["checksum"])
                 stopping = self.processes.agree(stop.is_set())
                 if metrics is not None:
-                    metrics.write(json.dumps(line) + "\n")
-                    metrics.flush()
+                    with self._explain_full_disk(f"the line of step {step} in metrics.jsonl"):
+                        metrics.write(json.dumps(line) + "\n")
+                        metrics.flush()
                     left = (now - began) * (settings.steps - step) / (step - start.step)
                     self.show(FineTuningProgress(step, settings.steps, line["loss"], left))
                     stopping = stopping or stop.is_set()
                     due = now - last_saved > SECONDS_BETWEEN_CHECKPOINTS
                     if stopping or due or step == settings.steps:
-                        os.fsync(metrics.fileno())  # before the checkpoint, which must not be ahead
-                        self._save(info, weights, optimizer)
+                        with self._explain_full_disk(f"the checkpoint of step {step}"):
+                            os.fsync(metrics.fileno())  # first: the checkpoint must not be ahead
+                            info.save(self.folder.checkpoint_path, weights, optimizer)
                         last_saved = time.monotonic()
                 if self.processes.agree(stopping) and step < settings.steps:
                     raise Interrupted
         finally:
             if metrics is not None:
-                metrics.close()
+                with suppress(OSError):  # lines are flushed one by one, and errors are raised there
+                    metrics.close()
         model.module.eval()
         return info, tuner
 
@@ -204,17 +210,17 @@ class _FineTuning:
                 " shorter length with positions 'pose', or attention 'shifted-sparse'."
             ) from None
 
-    def _save(
-        self, info: CheckpointInfo, weights: TrainedWeights, optimizer: TuningOptimizer
-    ) -> None:
+    @contextmanager
+    def _explain_full_disk(self, what: str) -> Iterator[None]:
+        """Let an error of the disk in a with block say what was not written, and what to do."""
         try:
-            info.save(self.folder.checkpoint_path, weights, optimizer)
+            yield
         except OSError as error:
             raise OSError(
                 error.errno,
-                f"the checkpoint of step {info.step} could not be written to"
-                f" {str(self.folder.folder)!r} ({error.strerror or error}). Free some space; the"
-                " same call then continues from the last one",
+                f"{what} could not be written to {str(self.folder.folder)!r}"
+                f" ({error.strerror or error}). Free some space; the same call then continues from"
+                " the last checkpoint",
             ) from None
 
     def _validate(self) -> dict[str, float]:

@@ -58,9 +58,15 @@ class TrainingFolder:
                 f"out must be a new folder, or one that a fine-tuning wrote; {str(self.out)!r}"
                 " is another one. Choose another folder."
             )
-        report = read_checked(path)
         if self.force:
             return None
+        try:
+            report = read_checked(path)
+        except ValueError as error:
+            raise ValueError(
+                f"out {str(self.out)!r} is damaged: {str(error).rstrip('.')}. Choose another"
+                " folder, or pass force=True to replace it."
+            ) from None
         if difference := _describe_difference(report["settings"], settings):
             raise ValueError(
                 f"out {str(self.out)!r} has a model of another fine-tuning: {difference}. Choose"
@@ -80,29 +86,44 @@ class TrainingFolder:
             yield
 
     def prepare(self, settings: Mapping[str, Any]) -> None:
-        """Write the settings, or check that an earlier call had the same ones."""
+        """Write the settings, or check that an earlier call had the same ones.
+
+        With force=True too, a training with the same settings goes on.
+        """
         plain = json.loads(json.dumps(settings))
-        if self.settings_path.exists() and not self.force:
-            before = read_checked(self.settings_path)
-            del before["checksum"]
-            if difference := _describe_difference(before, plain):
-                raise ValueError(
-                    f"{str(self.folder)!r} has a fine-tuning with other settings: {difference}."
-                    " Choose another folder, or pass force=True to delete it."
-                )
-            return
+        if self.settings_path.exists():
+            try:
+                self._check_settings(plain)
+                return
+            except ValueError:
+                if not self.force:
+                    raise
         for path in (self.checkpoint_path, self.metrics_path):
             path.unlink(missing_ok=True)
         write_checked(self.settings_path, plain)
 
+    def _check_settings(self, settings: Mapping[str, Any]) -> None:
+        before = read_checked(self.settings_path)
+        del before["checksum"]
+        if difference := _describe_difference(before, settings):
+            raise ValueError(
+                f"{str(self.folder)!r} has a fine-tuning with other settings: {difference}."
+                " Choose another folder, or pass force=True to delete it."
+            )
+
     def read_saved(self) -> SavedCheckpoint | None:
-        """The checkpoint of an earlier call, after ``prepare``; None if there is none."""
+        """The checkpoint of an earlier call, after ``prepare``; None if there is none.
+
+        A damaged one is refused, and with force=True it is as if there were none.
+        """
         if not self.checkpoint_path.exists():
             return None
         try:
             saved = read_checkpoint(self.checkpoint_path)
             check_lines(self._read_lines(), saved.info.step, saved.info.metrics, "metrics.jsonl")
         except ValueError as error:
+            if self.force:
+                return None
             raise ValueError(
                 f"{str(self.folder)!r} is damaged: {str(error).rstrip('.')}. Delete that folder, or"
                 " pass force=True to start again."

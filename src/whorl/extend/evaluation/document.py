@@ -5,7 +5,8 @@ rows          a method each: loss by length, loss by position, frameworks that r
 retrieval     shares of right answers by form, row, length and depth; their means; effective
               lengths; None if it was not asked for
 missing       cells that did not fit into the time
-recipes       what to write for the best method, None if the published rotation is the best
+recipes       what to write for the best method, None if that is the published rotation, or what a
+              search found
 """
 
 from collections.abc import Mapping, Sequence
@@ -125,7 +126,7 @@ def _collect_shares(found: Measurements, form: str) -> dict[str, dict[str, list[
 def _build_recipes(found: Measurements, document: Mapping[str, Any]) -> dict[str, Any] | None:
     """What to write for the best method at the target."""
     best = find_best(document, found.plan.target)
-    if not best or PUBLISHED in best:
+    if not best or PUBLISHED in best or found.plan.find_method(best[0]) is None:
         return None
     plan = plan_extension(found.config, to=found.plan.target, method=best[0], trained=found.given)
     return {"method": best[0], "recipes": [recipe.to_dict() for recipe in plan.recipes]}

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,7 @@ def evaluate_methods(
     force: bool = False,
     minutes: float | None = None,
     progress: ShowProgress | None = None,
+    more: Sequence[MethodReport] = (),
 ) -> dict[str, Any]:
     """Losses and retrieval of a model with each method at every length, as plain values.
 
@@ -77,6 +78,7 @@ def evaluate_methods(
         force: measure again if the folder has results of other settings.
         minutes: begin no cell that would end later, by the speed so far; the result names those
             that are missing, and the next call goes on with them. At least one cell is measured.
+        more: methods beside those of the config, such as what a search found.
 
     Raises:
         ValueError: the model has no rotation that can be changed, the text is too short, or there
@@ -86,7 +88,7 @@ def evaluate_methods(
         raise ValueError(f"minutes must be above 0; got {quote(minutes)}.")
     test = test or ExtensionTest()
     plan = plan_extension(loaded.config, to=to, trained=trained)
-    evaluation = _Evaluation(loaded, text, plan, test, folder, force)
+    evaluation = _Evaluation(loaded, text, plan, test, folder, force, more)
     evaluation.show = progress or _show_nothing
     evaluation.deadline = None if minutes is None else time.monotonic() + 60 * minutes
     return evaluation.run(trained)
@@ -103,6 +105,7 @@ class _Evaluation:
         test: ExtensionTest,
         folder: str | Path | None,
         force: bool,
+        more: Sequence[MethodReport],
     ) -> None:
         self.loaded, self.plan, self.test = loaded, plan, test
         self.trained = plan.trained.tokens
@@ -114,7 +117,7 @@ class _Evaluation:
         self.windows = cut_windows(tokens, loaded.first_tokens, plan.target, test.windows)
         lengths = choose_lengths(self.trained, plan.target)
         self.scored = min(test.scored, lengths[0])
-        methods = _select_methods(plan, test.methods)
+        methods = [*_select_methods(plan, test.methods), *more]
         self.methods = {each.name: each for each in methods}
         alike = find_alike(self.group, methods, lengths)
         self.cells = EvaluationPlan(
