@@ -91,7 +91,7 @@ def experiment_differences(result: Mapping[str, Any], *, width: ChartWidth = "pa
     alone = len(compared) == 1
     rows = [
         {
-            "name": one["row"] if alone else f"{one['row']} - {one['against']}",
+            "name": one["row"] if alone else _name_contrast(one["row"], one["against"]),
             "measure": labels[one["measure"]],
             "mean": one["mean"],
             "low": one["mean"] if (low := get_finite(one["low"])) is None else low - one["noise"],
@@ -105,7 +105,7 @@ def experiment_differences(result: Mapping[str, Any], *, width: ChartWidth = "pa
     ]
     names = list(dict.fromkeys(row["name"] for row in rows))
     counts = Counter(row["name"] for row in rows)
-    y = alt.Y("name:N", title=None, sort=names).axis(grid=True, labelLimit=260)
+    y = alt.Y("name:N", title=None, sort=names).axis(grid=True, labelLimit=320)
     x = {"title": "difference"}
     used = [key for key in _COLORS if any(row["outcome"] == key for row in rows)]
     colour = alt.Color("outcome:N", title=None, sort=used).scale(
@@ -132,6 +132,16 @@ def experiment_differences(result: Mapping[str, Any], *, width: ChartWidth = "pa
     over = f"95 % interval over {seeds} seeds" if seeds > 2 else "interval with that of other seeds"
     title = f"Differences from {compared[0]}" if alone else "Differences between rows"
     return add_title(chart, title, over)
+
+
+def _name_contrast(row: str, against: str) -> str:
+    """Both rows; what they have in common before a colon is written once.
+
+    >>> _name_contrast("decoder: elu", "decoder: relu")
+    'decoder: elu - relu'
+    """
+    kind, colon, _ = row.partition(": ")
+    return f"{row} - {against.removeprefix(kind + colon) if colon else against}"
 
 
 def _collect_lines(result: Mapping[str, Any], key: str) -> list[Series]:
