@@ -42,6 +42,9 @@ def write_verdict(document: Document) -> tuple[str, ...]:
         )
     name, first = _write_first_sentence(document, best)
     found = [first, _write_cost(document, name), *_describe_retrieval(document, name)]
+    written = (document.get("recipes") or {}).get("method", name)
+    if written != name:
+        found.append(f"Of those too close to call, {written} finds most: write that.")
     return tuple(sentence for sentence in found if sentence)
 
 
