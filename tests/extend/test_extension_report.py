@@ -148,7 +148,7 @@ def test_what_the_time_was_too_short_for() -> None:
         {**found["rows"][2], "name": "ntk"},
         {**found["rows"][2], "name": "llama3"},
     ]
-    assert "| 4,096 | yarn, 2 others | 3.32 |" in render_markdown({**found, "rows": close})
+    assert "| 4,096 | yarn +2 | 3.32 |" in render_markdown({**found, "rows": close})
     del found["rows"][0]["by_length"]["4096"]
     (only,) = write_verdict(found)
     assert only.startswith("Nothing can be said about 4,096 tokens yet: the time was too short for")
