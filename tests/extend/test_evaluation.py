@@ -22,6 +22,7 @@ from whorl.extend.evaluation import (
     load_model,
 )
 from whorl.extend.evaluation.losses import compute_scores_of_text, compute_window_losses
+from whorl.extend.evaluation.reserved import make_cache
 from whorl.extend.evaluation.resources import count_cache_bytes
 from whorl.extend.evaluation.rotations import (
     compute_frequencies,
@@ -71,6 +72,18 @@ def test_a_large_vocabulary_is_scored_in_smaller_chunks(
     hook.remove()
     assert sizes == [1, 40, 40, 10]
     torch.testing.assert_close(found.losses, whole.losses, rtol=1e-4, atol=1e-4)
+
+
+def test_keys_and_values_are_reserved_at_once(loaded: LoadedModel) -> None:
+    cache = make_cache(loaded.model, 40)
+    assert cache is not None
+    with torch.no_grad():
+        loaded.model(torch.ones(1, 8, dtype=torch.long), past_key_values=cache)
+        first = cache.layers[0].keys.data_ptr()
+        loaded.model(torch.ones(1, 32, dtype=torch.long), past_key_values=cache)
+    assert cache.layers[0].keys.data_ptr() == first
+    assert cache.layers[0].keys.shape == (1, 2, 40, 8)
+    assert make_cache(torch.nn.Linear(2, 2), 40) is None
 
 
 def test_right_tokens_are_the_most_probable_ones(loaded: LoadedModel) -> None:

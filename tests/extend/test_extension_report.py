@@ -7,7 +7,7 @@ import pytest
 from whorl import plots
 from whorl.extend.evaluation.effective import compute_means, find_effective_lengths
 from whorl.extend.evaluation.page import render_page
-from whorl.extend.evaluation.ranking import find_best, is_clear
+from whorl.extend.evaluation.ranking import choose_method, find_best, is_clear
 from whorl.extend.evaluation.report import list_tables, render_markdown, write_verdict
 
 
@@ -128,6 +128,10 @@ def test_retrieval() -> None:
     assert write_verdict(found)[2] == (
         "With yarn it finds 25% of what was hidden in such texts, in the sliding window 50%."
     )
+    assert choose_method(found, ["none", "yarn"]) == "yarn"
+    assert choose_method({**found, "retrieval": None}, ["none", "yarn"]) == "none"
+    other = {**found, "recipes": {"method": "ntk", "recipes": []}}
+    assert write_verdict(other)[3] == "Of those too close to call, ntk finds most: write that."
     found["retrieval"]["means"]["none"]["4096"] = 0.75
     assert ", with none 75%, in the sliding" in write_verdict(found)[2]
 
@@ -144,7 +148,7 @@ def test_what_the_time_was_too_short_for() -> None:
         {**found["rows"][2], "name": "ntk"},
         {**found["rows"][2], "name": "llama3"},
     ]
-    assert "| 4,096 | yarn, 2 others | 3.32 |" in render_markdown({**found, "rows": close})
+    assert "| 4,096 | yarn +2 | 3.32 |" in render_markdown({**found, "rows": close})
     del found["rows"][0]["by_length"]["4096"]
     (only,) = write_verdict(found)
     assert only.startswith("Nothing can be said about 4,096 tokens yet: the time was too short for")

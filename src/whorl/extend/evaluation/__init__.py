@@ -3,7 +3,7 @@
     loading      a model and its tokenizer, from a folder, a GGUF file or a run of whorl train
     default      a small model that is trained once, for those who have none at hand
     rotations    other frequencies for the rotary modules of a loaded model
-    losses       losses of long texts, in chunks, and those of a sliding window
+    losses       losses of long texts, in chunks, and of a sliding window; reserved: their cache
     retrieval    statements hidden in long texts, asked for at the end
     settings     what is evaluated: methods, lengths, windows of text, retrieval
     cells        the measurements one by one, in their order

@@ -18,7 +18,7 @@ from whorl.extend.report import ExtensionPlan, MethodReport
 
 from .cells import EvaluationPlan
 from .effective import compute_means, find_effective_lengths
-from .ranking import find_best
+from .ranking import choose_method, find_best
 from .settings import PUBLISHED, SLIDING_WINDOW
 
 __all__ = ["Measurements", "build_document"]
@@ -128,5 +128,6 @@ def _build_recipes(found: Measurements, document: Mapping[str, Any]) -> dict[str
     best = find_best(document, found.plan.target)
     if not best or PUBLISHED in best or found.plan.find_method(best[0]) is None:
         return None
-    plan = plan_extension(found.config, to=found.plan.target, method=best[0], trained=found.given)
-    return {"method": best[0], "recipes": [recipe.to_dict() for recipe in plan.recipes]}
+    name = choose_method(document, best)
+    plan = plan_extension(found.config, to=found.plan.target, method=name, trained=found.given)
+    return {"method": name, "recipes": [recipe.to_dict() for recipe in plan.recipes]}

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .reserved import make_cache
+
 __all__ = ["TokenScores", "compute_scores_of_text", "compute_window_losses"]
 
 _CHUNK = 512
@@ -41,7 +43,7 @@ def compute_scores_of_text(model: Any, tokens: Tensor, first: int) -> TokenScore
     whole = min(_CHUNK, max(32, _MOST_PAIRS // length))
     step = min(whole, _limit_by_vocabulary(model))
     bounds = sorted({*range(0, first, whole), *range(first, length, step), length})
-    cache, losses, right = None, [], []
+    cache, losses, right = make_cache(model, length), [], []
     for start, end in itertools.pairwise(bounds):
         count = end - start if start >= first else 1
         out = model(

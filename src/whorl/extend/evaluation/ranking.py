@@ -11,7 +11,7 @@ from typing import Any
 
 from .settings import PUBLISHED, SLIDING_WINDOW
 
-__all__ = ["find_best", "get_cell", "is_clear", "list_rows"]
+__all__ = ["choose_method", "find_best", "get_cell", "is_clear", "list_rows"]
 
 Document = Mapping[str, Any]
 
@@ -30,6 +30,13 @@ def find_best(document: Document, length: int) -> list[str]:
     order = sorted(cells, key=lambda name: float(cells[name]["loss"]))
     first = cells[order[0]]["blocks"]
     return [order[0], *(n for n in order[1:] if not is_clear(first, cells[n]["blocks"]))]
+
+
+def choose_method(document: Document, best: Sequence[str]) -> str:
+    """Of methods that are too close to call, the one that finds most at the target."""
+    means = (document["retrieval"] or {}).get("means") or {}
+    target = str(document["target"])
+    return max(best, key=lambda name: float(means.get(name, {}).get(target, 0.0)))
 
 
 def is_clear(lower: Sequence[float], higher: Sequence[float]) -> bool:

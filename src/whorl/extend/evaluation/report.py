@@ -42,6 +42,9 @@ def write_verdict(document: Document) -> tuple[str, ...]:
         )
     name, first = _write_first_sentence(document, best)
     found = [first, _write_cost(document, name), *_describe_retrieval(document, name)]
+    written = (document.get("recipes") or {}).get("method", name)
+    if written != name:
+        found.append(f"Of those too close to call, {written} finds most: write that.")
     return tuple(sentence for sentence in found if sentence)
 
 
@@ -144,7 +147,7 @@ def _build_winners(document: Document) -> EvaluationTable:
     heads = ("length", "best", "perplexity", "as published", "sliding window")
     costs_heads = tuple(f"change at {_name_length(document, n)}" for n in short)
     note = (
-        "Best: the lowest perplexity of a method that a framework runs, then those that are too"
+        "Best: the lowest perplexity of a method that a framework runs; +N: so many others are too"
         " close to call. Change: of the first one, against the published rotation in short texts."
     )
     return EvaluationTable("Best by length", (*heads, *costs_heads), tuple(rows), note=note)
@@ -240,10 +243,8 @@ def _format_cost(document: Document, name: str, length: int) -> str:
 
 
 def _shorten_names(names: Sequence[str]) -> str:
-    """The first name, and the second one or how many others there are."""
-    if len(names) < 3:
-        return ", ".join(names)
-    return f"{names[0]}, {len(names) - 1} others"
+    """The first name, and how many others there are."""
+    return names[0] + (f" +{len(names) - 1}" if names[1:] else "")
 
 
 def _format_limit(length: int | None) -> str:
