@@ -16,7 +16,7 @@ PUBLISHED = [
     path
     for path in FILES
     if not path.stem.endswith(("-compare", "-experiment", "detector", "seed-noise"))
-    and not path.stem.startswith("real-model")
+    and not path.stem.startswith(("real-model", "extend-", "extension-"))
 ]
 REPORTS: dict[Any, Any] = {
     part.Report.FORMAT: part.Report for part in (rotation, attention, training, models)

@@ -64,8 +64,9 @@ def test_a_wrong_search(whorl: Whorl, command: list[str], more: list[str], messa
 def test_a_search_needs_weights_and_its_settings_a_search(whorl: Whorl) -> None:
     done = whorl("extend", "qwen3-8b", "--to", "4x", "--search", "text")
     assert done.code == 2
-    assert "--search are about weights; add --text FILE, or leave them out." in " ".join(
-        done.err.split()
+    assert (
+        "--search and --force are about weights; add --text FILE, or leave them out."
+        in " ".join(done.err.split())
     )
     done = whorl("extend", "qwen3-8b", "--to", "4x", "--seed", "1")
     assert done.code == 2

@@ -16,6 +16,8 @@ LENGTHS = {
     ("doctor", "--length"),
     ("explain", "--position"),
     ("extend", "--trained"),
+    ("finetune", "--length"),
+    ("finetune", "--trained"),
     ("generate", "--length"),
     ("generate", "--window"),
     ("inspect", "--length"),
