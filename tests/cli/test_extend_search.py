@@ -68,6 +68,6 @@ def test_a_search_needs_weights_and_its_settings_a_search(whorl: Whorl) -> None:
         "--search and --force are about weights; add --text FILE, or leave them out."
         in " ".join(done.err.split())
     )
-    done = whorl("extend", "qwen3-8b", "--to", "4x", "--seed", "1")
+    done = whorl("extend", "qwen3-8b", "--to", "4x", "--evaluations", "8")
     assert done.code == 2
-    assert "--seed is about a search; add --search text, or leave it out." in done.err
+    assert "--evaluations is about a search; add --search text, or leave it out." in done.err
