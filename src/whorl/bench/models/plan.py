@@ -59,7 +59,7 @@ class Plan(BenchmarkPlan):
     lengths: tuple[int, ...] = _LENGTHS
     memory_length: int = 8192
     repeats: int = 5
-    least_seconds: float = 20.0
+    least_seconds: float = 10.0
 
     EFFORT: ClassVar[tuple[str, ...]] = ("repeats", "least_seconds")
     PEERS: ClassVar[str] = "a model is compared with itself, as transformers runs it"

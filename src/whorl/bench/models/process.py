@@ -1,8 +1,9 @@
 """A model in a process of its own, which runs when it is told to.
 
 How long transformers takes depends on where its T x S matrices come from. A process that has freed
-larger blocks before, as those of another model are, hands them out again; a process of its own gets
-most of them from the system, page by page, in every call. Users have one model in a process.
+blocks of another model hands them out again; a process of its own gets most of them from the
+system, page by page, in every call. Users have one model in a process. Both processes begin with
+the same state of the allocator, because it too depends on what was freed before.
 """
 
 import multiprocessing
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.threads import use_threads
+from whorl.bench.measure import prepare_allocator
 
 __all__ = ["ModelProcess"]
 
@@ -84,6 +86,7 @@ def _serve_calls(there: Connection, build: Build, threads: int) -> None:
     """The other process: does the work as often as it is asked, until nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends this one
     try:
+        prepare_allocator()
         with use_threads(threads):
             call, units = build()
             there.send_bytes(_DONE + str(units).encode())
