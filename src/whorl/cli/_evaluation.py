@@ -195,7 +195,8 @@ def _render_document(document: dict[str, Any]) -> list[RenderableType]:
 def _render_table(table: EvaluationTable) -> Table:
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for n, head in enumerate(table.heads):
-        made.add_column(head, justify="left" if n == 0 else "right", no_wrap=n <= 1)
+        folded = head if n == 0 else head.replace(" ", "\n", 1)  # so that words stay whole
+        made.add_column(folded, justify="left" if n == 0 else "right", no_wrap=n <= 1)
     for n, row in enumerate(table.rows):
         made.add_row(*(Text(w, "bold" if (n, m) in table.bold else "") for m, w in enumerate(row)))
     return made
