@@ -44,10 +44,38 @@ def test_markdown_begins_with_the_verdict_and_ends_with_the_machine() -> None:
     assert "Not finished: deberta (the time of --minutes 8 was over)." in text
 
 
+def test_the_heading_says_how_many_curves_are_flat() -> None:
+    document = comparison()
+    for row in document["rows"]:
+        row["last_tenth"] = 0.004 if row["name"] == "rope" else 0.02
+    assert "when it has learned (1 of 8 curves is flat)." in render_markdown(document, claims=True)
+
+
+def test_rows_with_the_numbers_of_another_one_are_shown_once() -> None:
+    """On text mrope is rope, and so is mrope with a scaling."""
+    document = comparison()
+    assert ComparisonView(document).count_rows() == "8 encodings and 1 scaling"
+    scaled = next(row for row in document["rows"] if row["name"] == "rope+yarn")
+    rope = next(row for row in document["rows"] if row["name"] == "rope")
+    document["rows"] += [
+        {**rope, "name": "mrope", "trained_as": "mrope"},
+        {**scaled, "name": "mrope+yarn", "trained_as": "mrope"},
+    ]
+    text = render_markdown(document)
+    names = [row[0] for row in table(text)[2:]]
+    assert {"rope", "mrope", "rope+yarn"} <= {*names}
+    assert "mrope+yarn" not in names
+    assert "Not shown: mrope+yarn, because another encoding has the same numbers" in text
+    document["rows"][-1] = {**scaled, "name": "mrope+ntk", "scaling": "ntk", "trained_as": "mrope"}
+    assert "mrope+ntk" in [row[0] for row in table(render_markdown(document))]
+
+
 def test_markdown_groups_claims_by_the_question_that_they_answer() -> None:
     text = render_markdown(comparison(), claims=True)
     speed = text.index("Published claims: how fast it learns.")
-    learned = text.index("Published claims: how well it does when it has learned.")
+    learned = text.index(
+        "Published claims: how well it does when it has learned (8 of 8 curves are flat)."
+    )
     table_end = text.index("| rope |")
     notes = text.index("Not finished")
     places = [table_end, speed, text.index("| RoPE needs fewer"), learned]

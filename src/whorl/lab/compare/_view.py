@@ -72,7 +72,41 @@ class ComparisonView:
             value = self.get_value(row, length)
             return value is None, 0.0 if value is None else -value if self.is_accuracy else value
 
-        return sorted(self.comparison["rows"], key=key)
+        return sorted(self._split_repeated()[0], key=key)
+
+    @property
+    def repeated(self) -> list[str]:
+        """Names of rows that are not shown, because a row of the same scaling has their numbers."""
+        return [str(row["name"]) for row in self._split_repeated()[1]]
+
+    def _split_repeated(self) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+        """Rows to show, and rows with a scaling that repeat one, such as mrope+yarn on text."""
+        shown: list[Mapping[str, Any]] = []
+        repeated: list[Mapping[str, Any]] = []
+        seen: list[tuple[Any, list[Any]]] = []
+        for row in self.comparison["rows"]:
+            means = [cell.get("mean") for cell in row["by_length"].values()]
+            numbers = (row.get("scaling"), means)
+            if row.get("scaling") and numbers in seen:
+                repeated.append(row)
+            else:
+                shown.append(row)
+                seen.append(numbers)
+        return shown, repeated
+
+    def count_rows(self) -> str:
+        """How many encodings and scalings the rows are of: "8 encodings and 1 scaling"."""
+        rows = self.comparison["rows"]
+        encodings = {row["name"] for row in rows if not row.get("scaling")}
+        scalings = {row["scaling"] for row in rows if row.get("scaling")}
+        counts = [(len(encodings), "encoding"), (len(scalings), "scaling")]
+        return " and ".join(format_count(*one) for one in counts if one[0]) or "no rows"
+
+    def count_flat(self) -> str:
+        """How many trained rows have a flat curve: "2 of 8 curves are flat"."""
+        rows = [row for row in self.comparison["rows"] if not row.get("scaling")]
+        flat = sum(map(self.is_flat, rows))
+        return f"{flat} of {format_count(len(rows), 'curve')} {'is' if flat == 1 else 'are'} flat"
 
     def get_cell(self, row: Mapping[str, Any], length: int) -> Mapping[str, Any]:
         found: Mapping[str, Any] = row["by_length"].get(str(length)) or {}

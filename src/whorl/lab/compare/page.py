@@ -32,7 +32,7 @@ def render_page(comparison: Mapping[str, Any]) -> str:
     comparison = replace_invalid_text(comparison)
     view = ComparisonView(comparison)
     rows = comparison["rows"]
-    count = f"{len(rows)} position encoding{'' if len(rows) == 1 else 's'}"
+    count = view.count_rows()
     span = f"trained at {view.trained_length}, read up to {view.longest} {view.unit}"
     date = comparison["environment"]["date"]
     parts = [
@@ -66,8 +66,8 @@ def _render_results(view: ComparisonView) -> list[str]:
         f'<div class="pair">{"".join(charts)}</div>',
         "<h2>Results</h2>",
         f'<p class="quiet">{escape_text(what)}{interval}. Best of a column in bold; shade grows'
-        f" with the distance from the best of the table. {describe_last_tenth()} Click a head to"
-        " sort.</p>",
+        f" with the distance from the best of the table. {describe_last_tenth()} Click a"
+        " column heading to sort.</p>",
         render_results(view),
         render_figure({"costs": plots.lab_costs(comparison)}, "dots and bars by encoding"),
     ]

@@ -81,11 +81,14 @@ def _render_claims(view: ComparisonView) -> Iterator[str]:
 def group_claims(comparison: Mapping[str, Any]) -> list[tuple[str, list[Mapping[str, Any]]]]:
     """Headings, each with the claims of its kind; kinds without claims are left out."""
     claims = comparison.get("claims") or []
-    groups = [
-        (heading, [claim for claim in claims if claim["kind"] == kind])
-        for kind, heading in _CLAIM_HEADINGS.items()
+    groups = {kind: [one for one in claims if one["kind"] == kind] for kind in _CLAIM_HEADINGS}
+    # "when it has learned" stands beside how many have.
+    flat = {"learned": f" ({ComparisonView(comparison).count_flat()})"}
+    return [
+        (_CLAIM_HEADINGS[kind] + flat.get(kind, ""), group)
+        for kind, group in groups.items()
+        if group
     ]
-    return [(heading, group) for heading, group in groups if group]
 
 
 def build_terminal_tables(comparison: Mapping[str, Any]) -> Iterator[Any]:
@@ -238,11 +241,16 @@ def _mark_best(column: Column, rows: Sequence[Row]) -> list[str]:
 
 
 def _list_notes(comparison: Mapping[str, Any]) -> list[str]:
-    """Sentences about unfinished runs, and the notes of the comparison."""
+    """Sentences about rows that are not there, and the notes of the comparison."""
     missing = [
         f"Not finished: {one['name']} ({one['reason']})."
         for one in comparison.get("unfinished", ())
     ]
+    if repeated := ComparisonView(comparison).repeated:
+        missing.append(
+            f"Not shown: {', '.join(repeated)}, because another encoding has the same numbers with"
+            " that scaling."
+        )
     return missing + [str(note) for note in comparison.get("notes", ())]
 
 
