@@ -155,7 +155,7 @@ def test_terminal_shows_verdict_table_claims_and_the_rest_in_this_order() -> Non
         "Published claims: how fast it learns",
         "not decidable (1 seed, 3 layers)",
         "Published claims: how well it does when it has learned",
-        "Loss by position, in windows of 2048 bytes",
+        "Loss by position, of all tokens in windows of 2048 bytes",
         "Not finished: deberta",
         "Some CPU, 2 cores",
     ]

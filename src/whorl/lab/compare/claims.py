@@ -9,8 +9,9 @@ Claims about how well an encoding does when it has learned are judged only if th
 *settled*. Three times as many steps may change every row again as much as it has changed since runs
 with a third of the steps; the number must stay on the same side of its bound, by more than other
 seeds may change that. If a curve is not yet flat, it must also stay there when one row changes so
-and the others do not. Otherwise the outcome is *not yet*. Claims about how fast it learns compare
-the steps to a loss that both reach: the larger one of their last validation losses.
+and the others do not. Otherwise the outcome is *not yet*, or *not decidable* if the number itself
+would stay there and only the variation between seeds is too large. Claims about how fast it learns
+compare the steps to a loss that both reach: the larger one of their last validation losses.
 """
 
 import math
@@ -23,7 +24,7 @@ from typing import Any
 from whorl.lab.config import RunConfig
 
 from .curves import LearningCurve
-from .decisions import LEAST_GAIN, Side, explain_open, find_side, has_settled
+from .decisions import LEAST_GAIN, Side, explain_open, find_side, has_settled, would_stay
 from .gather import EncodingResults
 from .noise import compute_noise, find_deviation, get_curve_deviation
 from .published import CLAIMS, FAR, RISES, Claim, LossFunction, Measure, build_rise
@@ -137,7 +138,13 @@ def _judge_losses(
             text += f"; with a third of the steps {number.value.mean - sum(changes):.2f}"
             flat = all(map(_is_flat, entries.values()))
             if not has_settled(side, number.value, changes, claim.bound, noise, flat=flat):
-                outcome, text = _NOT_YET, f"{text}, so that more steps may change the outcome"
+                if would_stay(side, number.value, changes, claim.bound, flat=flat):
+                    outcome, text = (
+                        _OPEN,
+                        f"{text}; seeds differ too much to say what more steps do",
+                    )
+                else:
+                    outcome, text = _NOT_YET, f"{text}, so that more steps may change the outcome"
         found.append(_Judgement(outcome, number.value, text))
     order = (_FAILED, _NOT_YET, _OPEN, _REPRODUCED)
     return min(found, key=lambda one: (order.index(one.outcome), one.value.mean))

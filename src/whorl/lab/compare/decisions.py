@@ -3,7 +3,8 @@
 The number is above the bound if its whole 95 % interval is, by more than other seeds may change
 it; below it in the same way; else it is open. It has *settled* if changes as large as those since a
 third of the steps would leave it there: of all rows together and, unless their curves are flat, of
-one row while the others stay.
+one row while the others stay. Where the number would stay, but not by more than seeds may change
+it, more steps are not what is missing: seeds are.
 """
 
 import math
@@ -12,7 +13,7 @@ from typing import Literal
 
 from .statistics import Estimate
 
-__all__ = ["LEAST_GAIN", "Side", "explain_open", "find_side", "has_settled"]
+__all__ = ["LEAST_GAIN", "Side", "explain_open", "find_side", "has_settled", "would_stay"]
 
 Side = Literal["above", "below", "open"]
 
@@ -58,12 +59,35 @@ def has_settled(
     known = value.low is not None and value.high is not None
     uncertain = max(noise, (value.high - value.low) / 2 if known else 0.0)  # type: ignore[operator]
     margin = math.sqrt(5) * uncertain
-    possible = [sum(changes), *([] if flat else changes)]
+    if side != "open":
+        return would_stay(side, value, changes, bound, margin, flat=flat)
+    possible = _list_possible(changes, flat)
+    return not known or all(abs(change) <= math.sqrt(2) * uncertain for change in possible)
+
+
+def would_stay(
+    side: Side,
+    value: Estimate,
+    changes: Sequence[float],
+    bound: float,
+    margin: float = 0.0,
+    *,
+    flat: bool = False,
+) -> bool:
+    """Whether a number above or below ``bound`` is there by ``margin`` after the same changes.
+
+    >>> would_stay("above", Estimate(0.14, 0.13, 0.15), [0.3, -0.1], 0.0)
+    True
+    """
+    possible = _list_possible(changes, flat)
     if side == "above":
         return all(value.mean + change > bound + margin for change in possible)
-    if side == "below":
-        return all(value.mean + change < bound - margin for change in possible)
-    return not known or all(abs(change) <= math.sqrt(2) * uncertain for change in possible)
+    return side == "below" and all(value.mean + change < bound - margin for change in possible)
+
+
+def _list_possible(changes: Sequence[float], flat: bool) -> list[float]:
+    """Changes that more steps may bring: of all rows together, and of each row alone."""
+    return [sum(changes), *([] if flat else changes)]
 
 
 def explain_open(value: Estimate, bound: float, noise: float) -> str:

@@ -382,7 +382,7 @@ def _list_notes(
             f"{CLAIM_NOTE}: one about losses is judged only if it would survive the same change"
             " once more, in all rows together and, unless their curves are flat (less than"
             f" {100 * FLAT:g} % in the last tenth of the steps), in any one row alone. Otherwise it"
-            " is 'not yet'."
+            " is 'not yet', or 'not decidable' where it would survive but for the seeds."
         )
     if config.training.precision == "bfloat16":
         notes.append("Trained in bfloat16, evaluated in float32.")

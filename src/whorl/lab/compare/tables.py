@@ -181,7 +181,7 @@ def _build_positions(view: ComparisonView) -> Any:
     """Table of the loss between one length and the next, in the longest windows."""
     from rich.text import Text
 
-    title = f"Loss by position, in windows of {view.longest} {view.unit}"
+    title = f"Loss by position, of all tokens in windows of {view.longest} {view.unit}"
     spans = list(pairwise([0, *view.lengths]))
     table = _build_table(title, ["encoding", *(f"{start}-{end - 1}" for start, end in spans)])
     for row in view.rows:
