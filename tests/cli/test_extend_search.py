@@ -47,6 +47,15 @@ def test_a_search(whorl: Whorl, command: list[str], tmp_path: Path) -> None:
     assert {each["framework"] for each in found["recipes"]} >= {"transformers 5", "vLLM"}
 
 
+@pytest.mark.slow
+def test_needles_search_for_a_critical_pair(whorl: Whorl, command: list[str]) -> None:
+    needles = ["--to", "4x", "--search", "needles", "--evaluations", "2", "--retrieval", "0"]
+    done = whorl(*command, *needles, "--json")
+    found = json.loads(done.out)["search"]
+    pair = found["searched"]["critical_pair"]
+    assert found["verdict"].endswith(f" The critical pair is number {pair} from 0.")
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
