@@ -107,10 +107,10 @@ def test_what_to_pass_is_named_as_an_option(whorl: Whorl, file: Path) -> None:
     linear = {**PLAIN, "rope_scaling": {"rope_type": "linear", "factor": 4.0}}
     file.write_text(json.dumps(linear))
     done = whorl("extend", str(file), "--to", "8x")
-    assert done.err.endswith("the trained length does not follow; pass trained= (--trained).\n")
+    assert done.err.endswith("the trained length does not follow; pass --trained N.\n")
     assert whorl("extend", str(file), "--to", "8x", "--trained", "1k").code == 0
     preset = whorl("extend", "qwen3-8b", "--to", "4x", "--write")
-    assert "pass out= (--out FILE) to write the extended config there" in preset.err
+    assert "pass --out FILE to write the extended config there" in preset.err
 
 
 def test_on_weights(whorl: Whorl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,15 +127,18 @@ def test_on_weights(whorl: Whorl, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (done.code, done.err) == (0, "")
     found = json.loads(done.out)
     assert {row["name"] for row in found["rows"]} == {"none", "yarn", "sliding_window"}
-    folder = tmp_path / "runs" / "extend-tiny"
+    folder = tmp_path / "runs" / "extend-tiny-128"
     assert sorted(path.name for path in folder.iterdir()) == [
         *("report.html", "report.md", "results.json")
     ]
     page = whorl(*command, "--chart", "chart.json")
     assert page.code == 0
     assert "perplexity at" in page.out
-    assert "kept in runs/extend-tiny: results.json, report.html, report.md" in page.out
+    assert "kept in runs/extend-tiny-128: results.json, report.html, report.md" in page.out
     assert json.loads((tmp_path / "chart.json").read_text())["vconcat"]
+    longer = whorl(*command, "--to", "3x")  # the last one counts
+    assert "kept in runs/extend-tiny-192: results.json" in longer.out
+    assert json.loads((folder / "results.json").read_text())["settings"]["target"] == 128
     other = whorl(*command[:-1], "2")
     assert other.code == 2
     assert "windows is 1 there, 2 here. Choose another folder, or pass --force to" in other.err
@@ -188,7 +191,7 @@ def test_without_a_model_a_small_one_is_trained_once(
     assert f"no MODEL: training a small one once, which is kept in {where}" in done.err
     words = " ".join(done.out.split())
     assert f"the model is kept in {where}" in words
-    assert "kept in runs/extend-default: results.json" in words
+    assert "kept in runs/extend-default-512: results.json" in words
     assert "Retrieval, passkey, was not measured: the model as published gives" in words
     again = whorl(*command, "--json")
     assert (again.code, "training" in again.err) == (0, False)

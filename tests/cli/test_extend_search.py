@@ -29,11 +29,11 @@ def test_a_search(whorl: Whorl, command: list[str], tmp_path: Path) -> None:
     assert "YaRN tuned by as many evaluations (3) at 256 tokens of held-out text" in page
     assert "What to write for searched" in page
     assert '"long_factor": [' in page
-    assert "kept in runs/extend-tiny-searched" in page
+    assert "kept in runs/extend-tiny-256-searched" in page
     assert "--method searched" not in page  # which no config alone can ask for
     rows = [line.split()[0] for line in done.out.splitlines() if line.split()]
     assert {"searched", "tuned_yarn", "yarn"} <= set(rows)
-    folder = tmp_path / "runs" / "extend-tiny-searched"
+    folder = tmp_path / "runs" / "extend-tiny-256-searched"
     report = (folder / "report.md").read_text(encoding="utf-8")
     assert "YaRN tuned by as many evaluations (3)" in report
     written = json.loads((folder / "config.searched.json").read_text(encoding="utf-8"))
@@ -45,6 +45,15 @@ def test_a_search(whorl: Whorl, command: list[str], tmp_path: Path) -> None:
     assert list(scaling["long_factors"]) == list(found["searched"]["scaling"]["long_factors"])
     assert found["settings"]["evaluations"] == 3
     assert {each["framework"] for each in found["recipes"]} >= {"transformers 5", "vLLM"}
+
+
+@pytest.mark.slow
+def test_needles_search_for_a_critical_pair(whorl: Whorl, command: list[str]) -> None:
+    needles = ["--to", "4x", "--search", "needles", "--evaluations", "2", "--retrieval", "0"]
+    done = whorl(*command, *needles, "--json")
+    found = json.loads(done.out)["search"]
+    pair = found["searched"]["critical_pair"]
+    assert found["verdict"].endswith(f" The critical pair is number {pair} from 0.")
 
 
 @pytest.mark.parametrize(

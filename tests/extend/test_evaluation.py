@@ -86,6 +86,32 @@ def test_keys_and_values_are_reserved_at_once(loaded: LoadedModel) -> None:
     assert make_cache(torch.nn.Linear(2, 2), 40) is None
 
 
+def test_key_heads_are_not_copied_for_their_queries(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four heads share two key heads; transformers copies those for every chunk that has a mask."""
+    tokens = torch.randint(256, (101,), generator=torch.Generator().manual_seed(1))
+    monkeypatch.setattr("whorl.extend.evaluation.losses._CHUNK", 40)
+    model = build_llama()
+    before = compute_scores_of_text(model, tokens, 10)
+    copied: list[int] = []
+
+    def repeat(states: Tensor, times: int) -> Tensor:
+        copied.append(times)
+        return states.repeat_interleave(times, 1)
+
+    monkeypatch.setattr("transformers.integrations.sdpa_attention.repeat_kv", repeat)
+    compute_scores_of_text(model, tokens, 10)
+    assert copied  # as transformers does by itself
+    copied.clear()
+    found = compute_scores_of_text(loaded.model, tokens, 10)
+    assert not copied
+    torch.testing.assert_close(found.losses, before.losses, rtol=1e-5, atol=1e-5)
+    with torch.no_grad():  # several texts with a mask are left to transformers
+        both = [each(tokens.expand(2, -1), torch.ones(2, 101)) for each in (loaded.model, model)]
+    torch.testing.assert_close(both[0].logits, both[1].logits, rtol=1e-5, atol=1e-5)
+
+
 def test_right_tokens_are_the_most_probable_ones(loaded: LoadedModel) -> None:
     tokens = torch.randint(256, (30,), generator=torch.Generator().manual_seed(2))
     with torch.no_grad():

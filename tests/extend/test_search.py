@@ -21,6 +21,7 @@ from whorl.extend.search import (
     split_text,
     write_search_verdict,
 )
+from whorl.extend.search.critical import CriticalFactors
 from whorl.extend.search.evolution import SearchOutcome, run_evolution
 from whorl.extend.search.spaces import PairFactors, SearchSpace, YaRNOptions
 from whorl.extend.search.texts import build_search_texts
@@ -98,6 +99,59 @@ def test_candidates_stay_within_the_limits(space: SearchSpace) -> None:
                 assert 1 <= made[0] <= made[-1] <= 1.25 * 4
             known.append(made)
     assert len(set(known)) > 300
+
+
+# Rotations in 100 tokens: 15.9, 12.7, 9.5, 8.0, 1.6, 1.3, 0.95, 0.16.
+INV_FREQ = (1.0, 0.8, 0.6, 0.5, 0.1, 0.08, 0.06, 0.01)
+
+
+def build_critical() -> CriticalFactors:
+    return CriticalFactors(INV_FREQ, trained=100, target=400)
+
+
+def test_critical_pairs_lie_between_ten_rotations_and_one() -> None:
+    space = build_critical()
+    first = space.list_first()
+    assert [space.find_critical_pair(each) for each in first] == [6, 5, 4, 3, 2]
+    scaling = space.build_scaling((4.0, 5.0, 6.0, 6.0, 7.0))
+    expected = [*(5 ** (n / 4) for n in range(4)), 5, 6, 6, 7]  # a raised base before pair 4
+    assert scaling.long_factors == pytest.approx(expected, abs=1e-4)
+    everywhere_fast = CriticalFactors((1.0, 0.9), trained=1000, target=2000)
+    assert everywhere_fast.list_first() == [(1.0, 2.0)]
+
+
+def test_factors_from_the_critical_pair_on_stay_within_the_limits() -> None:
+    space, source = build_critical(), random.Random(0)
+    known = space.list_first()
+    for _ in range(300):
+        one, other = source.choice(known), source.choice(known)
+        for made in (space.mutate(one, source), space.cross(one, other, source)):
+            critical, *factors = made
+            assert 2 <= critical <= 6
+            assert len(factors) == 8 - critical
+            assert factors == sorted(factors)
+            assert 4 <= factors[0] <= factors[-1] <= 8
+            whole = space.build_scaling(made).long_factors
+            assert list(whole) == sorted(whole)
+            known.append(made)
+    assert {each[0] for each in known} == {2, 3, 4, 5, 6}
+
+
+def test_a_planted_critical_pair_is_found() -> None:
+    space = build_critical()
+    planted = space.build_scaling((3.0, 4.4, 4.4, 5.5, 6.0, 6.5)).long_factors
+
+    def compute(scaling: Scaling) -> float:
+        assert isinstance(scaling, LongRoPE)
+        pairs = zip(scaling.long_factors, planted, strict=True)
+        return sum(math.log(a / b) ** 2 for a, b in pairs)
+
+    found = run(space, compute, evaluations=600)
+    assert found.critical_pair == 3
+    assert found.to_dict()["critical_pair"] == 3
+    assert isinstance(found.scaling, LongRoPE)
+    assert found.scaling.long_factors == pytest.approx(planted, rel=0.1)
+    assert found == run(space, compute, evaluations=600)
 
 
 @pytest.mark.parametrize("after", [1, 5, 17, 40])
@@ -214,6 +268,8 @@ def test_needles(loaded: LoadedModel) -> None:
         settings=FactorSearch(objective="needles", evaluations=3, population=4, windows=3),
     )
     assert math.isfinite(found.searched.loss)
+    assert found.searched.critical_pair is not None
+    assert found.tuned_yarn.critical_pair is None
 
 
 @pytest.mark.parametrize(

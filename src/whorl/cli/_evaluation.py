@@ -28,13 +28,14 @@ from ._training import format_seconds, open_training_bar
 
 if TYPE_CHECKING:
     from whorl.extend.evaluation import EvaluationProgress, LoadedModel
-    from whorl.extend.evaluation.report import EvaluationTable
+    from whorl.lab.compare.html import ReportTable
 
 __all__ = ["WeightsRequest", "evaluate_on_weights"]
 
 _NAMES = {
     "to": "--to",
     "trained": "--trained",
+    "trained=N": "--trained N",
     "methods": "--methods",
     "method": "--methods",
     "windows": "--windows",
@@ -72,12 +73,11 @@ class WeightsRequest:
     force: bool
     as_json: bool
 
-    @property
-    def folder(self) -> Path:
-        """Where results are kept."""
+    def choose_folder(self, target: int) -> Path:
+        """Where results are kept: by default a folder for each target."""
         name = "default" if self.model is None else Path(self.model).resolve().stem
         ending = "" if self.search is None else "-searched"
-        return self.results or Path("runs") / f"extend-{name}{ending}"
+        return self.results or Path("runs") / f"extend-{name}-{target}{ending}"
 
 
 def evaluate_on_weights(request: WeightsRequest) -> None:
@@ -89,15 +89,15 @@ def evaluate_on_weights(request: WeightsRequest) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: save, then stop
     try:
         with name_options(_NAMES):
-            document, searched = _evaluate(request)
+            folder, document, searched = _evaluate(request)
     except (KeyboardInterrupt, Interrupted):
-        print(f"stopped; the same command goes on from {str(request.folder)!r}.", file=sys.stderr)
+        print("stopped; the same command goes on from what is there.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
-    _write_reports(request, document, searched)
+    _write_reports(request, folder, document, searched)
     if request.as_json:
         print_json(document)
         return
-    ending = [Text(f"kept in {request.folder}: results.json, report.html, report.md")]
+    ending = [Text(f"kept in {folder}: results.json, report.html, report.md")]
     if request.model is None:
         ending.append(Text(f"the model is kept in {_DEFAULT_MODEL}"))
     parts = _render_document(document)
@@ -105,9 +105,9 @@ def evaluate_on_weights(request: WeightsRequest) -> None:
     print_page(*parts, "", *ending, *_suggest_writing(request.model, document))
 
 
-def _evaluate(request: WeightsRequest) -> tuple[dict[str, Any], SearchedMethods | None]:
-    """The document, and what a search found, if there was one."""
-    from whorl.extend import evaluation
+def _evaluate(request: WeightsRequest) -> tuple[Path, dict[str, Any], SearchedMethods | None]:
+    """Where results are kept, the document, and what a search found, if there was one."""
+    from whorl.extend import evaluation, plan_extension
 
     test = evaluation.ExtensionTest.from_budget(request.budget, **request.changes)
     text = "\n\n".join(_read_text(path) for path in request.texts)
@@ -116,9 +116,10 @@ def _evaluate(request: WeightsRequest) -> tuple[dict[str, Any], SearchedMethods 
         text = evaluation.read_held_out_text()
     searched: SearchedMethods | None = None
     lengths: dict[str, Any] = {"to": request.to, "trained": request.trained}
+    folder = request.choose_folder(plan_extension(loaded.config, **lengths).target)
     if request.search is not None:
         searched, text = search_on_text(
-            loaded, text, request.search, folder=request.folder, force=request.force, **lengths
+            loaded, text, request.search, folder=folder, force=request.force, **lengths
         )
     with open_progress_bar() as show:
 
@@ -131,7 +132,7 @@ def _evaluate(request: WeightsRequest) -> tuple[dict[str, Any], SearchedMethods 
             loaded,
             text,
             test=test,
-            folder=request.folder,
+            folder=folder,
             force=request.force,
             minutes=request.minutes,
             progress=report,
@@ -140,7 +141,7 @@ def _evaluate(request: WeightsRequest) -> tuple[dict[str, Any], SearchedMethods 
         )
     if searched is not None:
         document["search"] = searched.describe(document)
-    return document, searched
+    return folder, document, searched
 
 
 def _load(request: WeightsRequest) -> LoadedModel:
@@ -161,19 +162,22 @@ def _load(request: WeightsRequest) -> LoadedModel:
 
 
 def _write_reports(
-    request: WeightsRequest, document: dict[str, Any], searched: SearchedMethods | None
+    request: WeightsRequest,
+    folder: Path,
+    document: dict[str, Any],
+    searched: SearchedMethods | None,
 ) -> None:
     from whorl.extend import evaluation
 
     command = shlex.join(["whorl", *sys.argv[1:]])
     page = evaluation.render_page(document, command=command)
-    write_file_atomically(request.folder / "report.html", page.encode())
+    write_file_atomically(folder / "report.html", page.encode())
     markdown = evaluation.render_markdown(document)
     if searched is not None:
         markdown += f"\n{searched.write_verdict(document)}\n"
         if request.model is not None:
-            searched.write_config(request.model, request.folder)
-    write_file_atomically(request.folder / "report.md", markdown.encode())
+            searched.write_config(request.model, folder)
+    write_file_atomically(folder / "report.md", markdown.encode())
     if request.chart is not None:
         whorl.plots.save(whorl.plots.extension(document), request.chart)
 
@@ -192,7 +196,7 @@ def _render_document(document: dict[str, Any]) -> list[RenderableType]:
     return [*found, "", *notes]
 
 
-def _render_table(table: EvaluationTable) -> Table:
+def _render_table(table: ReportTable) -> Table:
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for n, head in enumerate(table.heads):
         folded = head if n == 0 else head.replace(" ", "\n", 1)  # so that words stay whole

@@ -39,7 +39,9 @@ class SearchedMethods:
     def write_verdict(self, document: Mapping[str, Any]) -> str:
         from whorl.extend.search import write_search_verdict
 
-        return write_search_verdict(document, self.settings.evaluations)
+        words = write_search_verdict(document, self.settings.evaluations)
+        pair = self.found.searched.critical_pair
+        return words if pair is None else f"{words} The critical pair is number {pair} from 0."
 
     def describe(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """All of it for ``--json``."""

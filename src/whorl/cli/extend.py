@@ -65,7 +65,7 @@ Minutes = typer.Option(
 Results = typer.Option(
     metavar="FOLDER",
     rich_help_panel=_WEIGHTS,
-    help="Keep results and report here, and go on from them (runs/extend-MODEL).",
+    help="Keep results and report here, and go on from them (runs/extend-MODEL-TARGET).",
 )
 Chart = typer.Option(
     metavar="FILE", rich_help_panel=_WEIGHTS, help="Draw them: .png, .svg, .html or .json."
@@ -85,7 +85,11 @@ Evaluations = typer.Option(
     help="Candidates that a search tries, and as many of YaRN [96].",
 )
 
-_NAMES = {"to": "--to", "method": "--method", "out": "--out", "trained": "--trained"}
+_NAMES = {
+    **{name: f"--{name}" for name in ("to", "method", "out", "trained")},
+    "out=FILE": "--out FILE",
+    "trained=N": "--trained N",
+}
 
 
 def extend(

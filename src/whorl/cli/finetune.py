@@ -93,6 +93,7 @@ _NAMES = {
     "texts": "--text",
     "model": "MODEL",
     "force=True": "--force",
+    "trained=N": "--trained N",
     "lower learning_rate": "lower --learning-rate",
 }
 

@@ -11,7 +11,7 @@ import typer
 
 import whorl
 
-from ._options import make_length_option
+from ._options import make_length_option, replace_names
 from ._output import JsonFlag, print_result
 
 __all__ = ["inspect"]
@@ -63,7 +63,8 @@ def inspect(
             parity=None if parity is None else parity.value,
         )
     except whorl.configs.ConfigError as error:
-        raise ValueError(f"{error}{_count_errors(config)}") from None
+        words = replace_names(str(error), {"trained=N": "--trained N"})
+        raise ValueError(f"{words}{_count_errors(config)}") from None
     if plot is not None:
         whorl.plots.save(whorl.plots.inspection(found.to_dict()), plot)
     from whorl.configs.inspection.tables import render_terminal

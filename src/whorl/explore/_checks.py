@@ -24,7 +24,7 @@ _CALLS = "explore|inspect|read_config|examine|doctor|presets|decay"
 #: The name of a scaling may follow; the label of the curve says it already.
 _WHERE = re.compile(rf"^(?:(?:{_CALLS}): )*(?:[A-Z]\w+: )?")
 #: Advice about arguments and options, and about the field of the page instead.
-_FIELDS = {"pass trained= (--trained)": "enter it under Trained on"}
+_FIELDS = {"pass trained=N": "enter it under Trained on"}
 
 
 class RequestError(ValueError):

@@ -1,7 +1,7 @@
 """``plan_extension``: read a config, try every method, rank them, and say what to write."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,6 @@ def plan_extension(
     if method is not None:
         check_method(method)
     planner, claimed_already = _open_planner(config, to, trained)
-    writer, start = planner.writer, planner.start
     methods, left_out = planner.try_methods()
     if method in left_out:
         raise ConfigError(f"method {method!r} does not fit this config: {left_out[method]}.")
@@ -58,24 +57,14 @@ def plan_extension(
         ranked.sort(key=lambda each: each.name != "none")
     first = find_first(ranked)
     chosen = first if method is None else next(m for m in ranked if m.name == method)
-    keep = claimed_already and chosen is not None and chosen.name == "none"
-    return ExtensionPlan(
-        source=str(config) if isinstance(config, (str, os.PathLike)) else type(config).__name__,
-        model_type=writer.model.model_type,
-        trained=start,
-        claimed=writer.model.context,
-        target=planner.target,
+    return planner.build_plan(
+        config,
+        ranked,
+        chosen,
         claimed_already=claimed_already,
-        methods=tuple(ranked),
         recommended=None if first is None else first.name,
-        chosen=None if chosen is None else chosen.name,
-        rule=RULE,
-        reason=_write_reason(first, ranked, start, keep=claimed_already),
-        recipes=() if chosen is None else planner.write_recipes(chosen, config, keep=keep),
+        reason=_write_reason(first, ranked, planner.start, keep=claimed_already),
         left_out={**NOT_BY_FACTOR, **left_out},
-        dialect=writer.dialect,
-        path=writer.document.path,
-        configs={} if chosen is None or keep else _write_configs(writer, chosen.lines),
     )
 
 
@@ -93,24 +82,15 @@ def plan_scaling(
     name, title: of the method in the plan. The others are as in ``plan_extension``.
     """
     planner, _ = _open_planner(config, to, trained)
-    writer, start = planner.writer, planner.start
     method = planner.try_scaling(name, title, scaling)
-    return ExtensionPlan(
-        source=str(config) if isinstance(config, (str, os.PathLike)) else type(config).__name__,
-        model_type=writer.model.model_type,
-        trained=start,
-        claimed=writer.model.context,
-        target=planner.target,
+    return planner.build_plan(
+        config,
+        [method],
+        method,
         claimed_already=False,
-        methods=(method,),
         recommended=None,
-        chosen=name,
-        rule=RULE,
         reason=f"{name}: given, not chosen by the rule.",
-        recipes=planner.write_recipes(method, config, keep=False),
-        dialect=writer.dialect,
-        path=writer.document.path,
-        configs=_write_configs(writer, method.lines),
+        left_out={},
     )
 
 
@@ -225,6 +205,38 @@ class _Planner:
             why, support = None, check_frameworks(self.writer, lines, self.target)
         scaling = None if name == "none" else first.scaling
         return MethodReport(name, title, scaling, angles, support, lines, why)
+
+    def build_plan(
+        self,
+        config: Any,
+        methods: Sequence[MethodReport],
+        chosen: MethodReport | None,
+        *,
+        claimed_already: bool,
+        **words: Any,
+    ) -> ExtensionPlan:
+        """The plan of ranked methods, with what to write for the chosen one.
+
+        words: the fields that say which is recommended, why, and what was left out.
+        """
+        writer = self.writer
+        keep = claimed_already and chosen is not None and chosen.name == "none"
+        return ExtensionPlan(
+            source=str(config) if isinstance(config, (str, os.PathLike)) else type(config).__name__,
+            model_type=writer.model.model_type,
+            trained=self.start,
+            claimed=writer.model.context,
+            target=self.target,
+            claimed_already=claimed_already,
+            methods=tuple(methods),
+            chosen=None if chosen is None else chosen.name,
+            rule=RULE,
+            recipes=() if chosen is None else self.write_recipes(chosen, config, keep=keep),
+            dialect=writer.dialect,
+            path=writer.document.path,
+            configs={} if chosen is None or keep else _write_configs(writer, chosen.lines),
+            **words,
+        )
 
     def write_recipes(self, method: MethodReport, config: Any, *, keep: bool) -> tuple[Recipe, ...]:
         """What to write for a method."""

@@ -74,7 +74,7 @@ def describe_published_scaling(scaling: Scaling) -> str:
 
 
 def _explain_missing(model: ModelPositions, scaling: Scaling | None) -> str:
-    who, ask = name_model(model), "pass trained= (--trained)"
+    who, ask = name_model(model), "pass trained=N"
     if scaling is None:
         return (
             f"the config of {who} does not say the trained length, from which an extension"

@@ -54,7 +54,7 @@ def write_extension(plan: ExtensionPlan, out: Path | None = None) -> WrittenExte
         return WrittenExtension(out, None, plan.chosen, _diagnose(out, plan))
     if plan.path is None:
         raise ConfigError(
-            f"{plan.source} is no file that could be changed; pass out= (--out FILE) to write the"
+            f"{plan.source} is no file that could be changed; pass out=FILE to write the"
             " extended config there."
         )
     original = _choose_original_name(plan.path)

@@ -161,7 +161,7 @@ def replace_scaling(
     if trained is None:
         raise ConfigError(
             f"the config of {who} does not say the trained length, from which an extension"
-            " starts; pass trained= (--trained)."
+            " starts; pass trained=N."
         )
     scaling = make(trained)
     length = max(1, round(trained * factor))

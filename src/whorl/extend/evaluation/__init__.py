@@ -3,7 +3,8 @@
     loading      a model and its tokenizer, from a folder, a GGUF file or a run of whorl train
     default      a small model that is trained once, for those who have none at hand
     rotations    other frequencies for the rotary modules of a loaded model
-    losses       losses of long texts, in chunks, and of a sliding window; reserved: their cache
+    losses       losses of long texts, in chunks, and of a sliding window; reserved: their cache,
+                 grouped: attention without copies of keys
     retrieval    statements hidden in long texts, asked for at the end
     settings     what is evaluated: methods, lengths, windows of text, retrieval
     cells        the measurements one by one, in their order

@@ -22,6 +22,8 @@ from whorl._support.words import quote
 from whorl.lab import export_run
 from whorl.lab.runs import Run
 
+from .grouped import share_key_heads
+
 __all__ = ["LoadedModel", "disable_messages", "load_model"]
 
 _MOST_BYTE_TOKENS = 260
@@ -121,6 +123,7 @@ def _load_files(
                 f" {_shorten_error(error)}"
             ) from None
         _check_weights(model, info, folder / name if options else folder)
+        share_key_heads(model)
         tokenizer = _load_tokenizer(transformers, folder, common, model.config)
     config: Any = model.config.to_dict() if options else folder
     if not options and name != folder.resolve().name:  # the temporary folder of a run

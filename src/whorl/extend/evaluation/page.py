@@ -8,10 +8,11 @@ from whorl.lab.compare.html import (
     escape_text,
     render_document,
     render_figure,
+    render_report_table,
     replace_invalid_text,
 )
 
-from .report import EvaluationTable, describe_measurement, list_recipes, list_tables, write_verdict
+from .report import describe_measurement, list_recipes, list_tables, write_verdict
 
 __all__ = ["render_page"]
 
@@ -28,7 +29,7 @@ def render_page(document: Mapping[str, Any], *, command: str = "") -> str:
         f'<p class="lead">{escape_text(first)}</p>',
         *(f"<p>{escape_text(sentence)}</p>" for sentence in others),
         _render_lines(document),
-        *map(_render_table, tables),
+        *map(render_report_table, tables),
         _render_retrieval(document),
         _render_recipes(document),
         "<h2>How it was measured</h2>",
@@ -58,25 +59,6 @@ def _render_retrieval(document: Mapping[str, Any]) -> str:
         return ""
     chart = {"retrieval": plots.extension_retrieval(document)}
     return render_figure(chart, "right answers by depth and length")
-
-
-def _render_table(table: EvaluationTable) -> str:
-    heads = "".join(f'<th scope="col">{escape_text(head)}</th>' for head in table.heads)
-    body = []
-    for n, row in enumerate(table.rows):
-        cells = [
-            f"<td><b>{escape_text(text)}</b></td>"
-            if (n, m) in table.bold
-            else f"<td>{escape_text(text)}</td>"
-            for m, text in enumerate(row)
-        ]
-        body.append(f'<tr><th scope="row">{escape_text(row[0])}</th>{"".join(cells[1:])}</tr>')
-    note = f'<p class="quiet">{escape_text(table.note)}</p>' if table.note else ""
-    return (
-        f"<h2>{escape_text(table.title)}</h2>"
-        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{''.join(body)}</tbody></table></div>{note}"
-    )
 
 
 def _render_recipes(document: Mapping[str, Any]) -> str:

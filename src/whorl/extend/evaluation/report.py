@@ -2,34 +2,22 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from whorl._support.markdown import render_table
 from whorl.configs.inspection.words import join_words
+from whorl.lab.compare.html import ReportTable
 
 from .effective import OWN_SHARE, RULER_THRESHOLD
 from .ranking import Document, find_best, get_cell, is_clear, list_rows
 from .settings import PUBLISHED, SLIDING_WINDOW
 
 __all__ = [
-    "EvaluationTable",
     "describe_measurement",
     "list_tables",
     "render_markdown",
     "write_verdict",
 ]
-
-
-@dataclass(frozen=True)
-class EvaluationTable:
-    """A table of words: heads, rows, which cells are the best of their column, and a note."""
-
-    title: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    bold: frozenset[tuple[int, int]] = frozenset()
-    note: str = ""
 
 
 def write_verdict(document: Document) -> tuple[str, ...]:
@@ -106,7 +94,7 @@ def _describe_retrieval(document: Document, name: str) -> list[str]:
     return [f"{words}."]
 
 
-def list_tables(document: Document) -> list[EvaluationTable]:
+def list_tables(document: Document) -> list[ReportTable]:
     """Perplexity by length, the winner of each length, retrieval, and effective lengths."""
     found = [_build_perplexity(document), _build_winners(document)]
     found = [table for table in found if table.rows]
@@ -115,7 +103,7 @@ def list_tables(document: Document) -> list[EvaluationTable]:
     return found
 
 
-def _build_perplexity(document: Document) -> EvaluationTable:
+def _build_perplexity(document: Document) -> ReportTable:
     lengths, rows = document["lengths"], list_rows(document)
     best = {n: find_best(document, n)[:1] for n in lengths}
     cells = [
@@ -129,10 +117,10 @@ def _build_perplexity(document: Document) -> EvaluationTable:
         if row["name"] in best[length]
     }
     heads = ("perplexity at", *(_name_length(document, n) for n in lengths))
-    return EvaluationTable("Perplexity by length", heads, tuple(cells), frozenset(bold))
+    return ReportTable("Perplexity by length", heads, tuple(cells), frozenset(bold))
 
 
-def _build_winners(document: Document) -> EvaluationTable:
+def _build_winners(document: Document) -> ReportTable:
     """The best method of each length, and what it costs in short texts."""
     trained = document["trained"]
     short = [n for n in document["lengths"] if n <= trained]
@@ -150,10 +138,10 @@ def _build_winners(document: Document) -> EvaluationTable:
         "Best: the lowest perplexity of a method that a framework runs; +N: so many others are too"
         " close to call. Change: of the first one, against the published rotation in short texts."
     )
-    return EvaluationTable("Best by length", (*heads, *costs_heads), tuple(rows), note=note)
+    return ReportTable("Best by length", (*heads, *costs_heads), tuple(rows), note=note)
 
 
-def _build_retrieval(document: Document) -> EvaluationTable:
+def _build_retrieval(document: Document) -> ReportTable:
     found = document["retrieval"]
     lengths = [n for n in document["lengths"] if n >= document["trained"]]
     names = [row["name"] for row in list_rows(document) if row["name"] in found["means"]]
@@ -173,7 +161,7 @@ def _build_retrieval(document: Document) -> EvaluationTable:
         f" its score. {OWN_SHARE:.0%} of own: the largest length with at least that share of the"
         " mean as published at the trained length."
     )
-    return EvaluationTable("Retrieval and effective lengths", heads, tuple(rows), note=note)
+    return ReportTable("Retrieval and effective lengths", heads, tuple(rows), note=note)
 
 
 def render_markdown(document: Document) -> str:

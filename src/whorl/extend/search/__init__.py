@@ -3,6 +3,7 @@
     settings    how long the search is, and what it minimizes
     texts       the texts whose loss is minimized: plain text, or needles in it
     spaces      what is varied: a factor for each pair, or the options of YaRN
+    critical    a critical pair and the factors from there on, as in LongRoPE2
     evolution   the search itself: mutation and crossover of the best so far
     factors     ``search_factors``, which puts these together
     words       whether the found factors are better on held-out text

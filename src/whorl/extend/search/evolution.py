@@ -39,13 +39,15 @@ class SearchOutcome:
     """The best scaling of a search.
 
     loss: its loss on the search text. losses: the lowest so far after each evaluation; the first is
-    that of what the search started with.
+    that of what the search started with. critical_pair: the first pair whose factor was searched
+    for, as LongRoPE2 does; those before it follow from that one.
     """
 
     name: str
     scaling: Scaling
     loss: float
     losses: tuple[float, ...]
+    critical_pair: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -54,6 +56,7 @@ class SearchOutcome:
             "loss": self.loss,
             "evaluations": len(self.losses),
             "losses": list(self.losses),
+            "critical_pair": self.critical_pair,
         }
 
 
@@ -91,7 +94,10 @@ def run_evolution(
             break
         generation = _fill_generation(space, [], found, settings, source)
     best = min(found, key=found.__getitem__)
-    return SearchOutcome(space.name, space.build_scaling(best), found[best], tuple(lowest))
+    return SearchOutcome(
+        *(space.name, space.build_scaling(best), found[best], tuple(lowest)),
+        critical_pair=space.find_critical_pair(best),
+    )
 
 
 def _fill_generation(

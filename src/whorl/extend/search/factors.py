@@ -20,6 +20,7 @@ from whorl.extend.plan import plan_extension, plan_scaling
 from whorl.extend.report import ExtensionPlan
 from whorl.scaling import Scaling
 
+from .critical import CriticalFactors
 from .evolution import SearchOutcome, SearchProgress, run_evolution
 from .settings import FactorSearch
 from .spaces import PairFactors, SearchSpace, YaRNOptions
@@ -152,10 +153,13 @@ class _Search:
         }
 
     def build_spaces(self) -> tuple[SearchSpace, SearchSpace]:
-        """A factor for each pair, from those of known methods; and YaRN's options."""
+        """Factors by the paper of the objective, and YaRN's options."""
         trained, target = self.plan.trained.tokens, self.plan.target
         assert self.group.rotation is not None
         unscaled = self.group.rotation.build_without_tables(scaling=None).frequencies().inv_freq
+        if self.settings.objective == "needles":
+            critical = CriticalFactors(unscaled.tolist(), trained, target)
+            return critical, YaRNOptions(trained, target)
         known = []
         for name in _KNOWN:
             method = self.plan.find_method(name)

@@ -14,8 +14,9 @@ Objective = Literal["text", "needles"]
 class FactorSearch:
     """How long a search is, and what it minimizes.
 
-    objective: "text", the loss of all tokens past the trained length; "needles", the loss of the
-        answers about statements that are put into the text, as in LongRoPE2.
+    objective: "text", a factor for each pair by the loss of all tokens past the trained length, as
+        in LongRoPE; "needles", factors from a critical pair on by the loss of the answers about
+        statements that are put into the text, as in LongRoPE2.
     evaluations: candidates whose loss is computed. YaRN is tuned by as many.
     population: candidates of a generation; half as many of the best so far are their parents.
     windows: texts of the target length that an evaluation reads.

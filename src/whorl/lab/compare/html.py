@@ -5,9 +5,9 @@ scheme. A content security policy forbids the browser to load anything.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from whorl import plots
 
@@ -15,15 +15,30 @@ from ._page_style import SCRIPT, STYLE
 from .tables import format_headline
 
 __all__ = [
+    "ReportTable",
     "escape_text",
     "render_command",
     "render_document",
     "render_figure",
     "render_notes",
+    "render_report_table",
     "replace_invalid_text",
 ]
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+
+# Style of cells with sentences, which are broken into lines.
+_WRAPPED = ' style="white-space:normal;text-align:left;min-width:9rem"'
+
+
+class ReportTable(NamedTuple):
+    """A table of texts; bold: positions of the best cells. note: a sentence below it."""
+
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    bold: Collection[tuple[int, int]] = frozenset()
+    note: str = ""
 
 
 def render_document(title: str, parts: Iterable[str]) -> str:
@@ -54,6 +69,26 @@ def render_figure(charts: Mapping[str, Any], words: str) -> str:
             images.append(f'<div class="{theme}">{image}</div>')
         found.append(f'<div class="{name.partition(" ")[2]}">{"".join(images)}</div>')
     return f'<figure role="img" aria-label="{escape(words)}">{"".join(found)}</figure>'
+
+
+def render_report_table(table: ReportTable, wrapped: Collection[str] = ()) -> str:
+    """A table with its title and note; wrapped: heads of columns with sentences."""
+    heads = "".join(f'<th scope="col">{escape_text(head)}</th>' for head in table.heads)
+    body = []
+    for n, row in enumerate(table.rows):
+        cells = [
+            f"<td><b>{escape_text(text)}</b></td>"
+            if (n, m) in table.bold
+            else f"<td{_WRAPPED if table.heads[m] in wrapped else ''}>{escape_text(text)}</td>"
+            for m, text in enumerate(row)
+        ]
+        body.append(f'<tr><th scope="row">{escape_text(row[0])}</th>{"".join(cells[1:])}</tr>')
+    note = f'<p class="quiet">{escape_text(table.note)}</p>' if table.note else ""
+    return (
+        f"<h2>{escape_text(table.title)}</h2>"
+        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table></div>{note}"
+    )
 
 
 def render_command(comparison: Mapping[str, Any]) -> str:

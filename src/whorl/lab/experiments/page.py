@@ -10,15 +10,13 @@ from whorl.lab.compare.html import (
     render_document,
     render_figure,
     render_notes,
+    render_report_table,
     replace_invalid_text,
 )
 
-from .tables import ReportTable, list_tables
+from .tables import list_tables
 
 __all__ = ["render_page"]
-
-# Style of cells with sentences, which are broken into lines.
-_WRAPPED = ' style="white-space:normal;text-align:left;min-width:9rem"'
 
 # Settings that the page shows, with the words for them.
 _SETTINGS = {
@@ -48,9 +46,9 @@ def render_page(result: Mapping[str, Any]) -> str:
         f'<p class="quiet">{escape_text(about)}</p>',
         f'<p class="lead">{escape_text(result["sentence"])}</p>',
         _render_lines(result),
-        *map(_render_table, tables[:1]),
+        *(render_report_table(table, ("why",)) for table in tables[:1]),
         _render_differences(result),
-        *map(_render_table, tables[1:]),
+        *(render_report_table(table, ("why",)) for table in tables[1:]),
         _render_settings(result),
         render_command(result),
         render_notes(result),
@@ -77,26 +75,6 @@ def _render_differences(result: Mapping[str, Any]) -> str:
     wide, narrow = (plots.experiment_differences(result, width=x) for x in ("page", "phone"))
     charts = {"differences wide": wide, "differences narrow": narrow}
     return render_figure(charts, "differences between rows with intervals")
-
-
-def _render_table(table: ReportTable) -> str:
-    heads = "".join(f'<th scope="col">{escape_text(head)}</th>' for head in table.heads)
-    body = []
-    for n, row in enumerate(table.rows):
-        cells = [
-            f"<td><b>{escape_text(text)}</b></td>"
-            if (n, m) in table.bold
-            else f"<td{_WRAPPED if table.heads[m] == 'why' else ''}>{escape_text(text)}</td>"
-            for m, text in enumerate(row)
-        ]
-        first = f'<th scope="row">{escape_text(row[0])}</th>'
-        body.append(f"<tr>{first}{''.join(cells[1:])}</tr>")
-    note = f'<p class="quiet">{escape_text(table.note)}</p>' if table.note else ""
-    return (
-        f"<h2>{escape_text(table.title)}</h2>"
-        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{''.join(body)}</tbody></table></div>{note}"
-    )
 
 
 def _render_settings(result: Mapping[str, Any]) -> str:

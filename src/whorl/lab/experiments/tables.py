@@ -1,27 +1,18 @@
 """The result of an experiment as tables: in Markdown, and for the terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from whorl._support.markdown import render_table
+from whorl.lab.compare.html import ReportTable
 from whorl.lab.compare.tables import format_headline
 
 from .definition import MeasureLabel
 
-__all__ = ["ReportTable", "build_terminal_tables", "list_tables", "render_markdown"]
+__all__ = ["build_terminal_tables", "list_tables", "render_markdown"]
 
 _MISSING = "\u2013"
 _STYLES = {"lower": "green", "higher": "red", "tied": "cyan", "not yet": "yellow"}
-
-
-class ReportTable(NamedTuple):
-    """A table of texts; bold: positions of the best cells. note: a sentence below it."""
-
-    title: str
-    heads: list[str]
-    rows: list[list[str]]
-    bold: frozenset[tuple[int, int]] = frozenset()
-    note: str = ""
 
 
 def list_tables(result: Mapping[str, Any]) -> list[ReportTable]:
