@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 import whorl
+from tests.presets import VARIED_PRESETS
 from whorl.cli import main as run_whorl
 
 from .configs.census import ROTARY
@@ -186,7 +187,7 @@ def collect_commands() -> Iterator[tuple[str, Any]]:
                 for command in ("inspect", "doctor"):
                     output = run_json([command, str(path), "--json"], folder)
                     yield f"{command} {family}, {way}", hash_document(output)
-    for preset in whorl.configs.presets.names():
+    for preset in VARIED_PRESETS:
         for words in (["doctor"], ["inspect"], ["inspect", "--extend", "yarn", "--factor", "4"]):
             output = run_json([words[0], preset, *words[1:], "--json"])
             yield f"{' '.join(words)} {preset}", hash_document(output)

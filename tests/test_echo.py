@@ -365,7 +365,7 @@ OURS: dict[str, set[str]] = {
     "analysis": {"config.layout"},
     "attention": {"known[0]", "known[1]", "v", "self.encoding"},
     "bench": {"cls.FORMAT"},
-    "cli": {"config[:200]"},
+    "cli": set(),
     "configs": {"scaling.name", "id", "near", "near[0]", "only", "extension.scaling"},
     "encodings": {
         *("v", "Composition.name", "order", "self.order", "self.frequencies", "self.terms"),

@@ -185,6 +185,7 @@ SURFACE = {
         "--json",
         "--layer-type",
         "--length",
+        "--list",
         "--parity",
         "--plot",
         "--trained",

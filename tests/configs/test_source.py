@@ -236,7 +236,7 @@ def test_without_permission(tmp_path: Path) -> None:
     [
         (
             "meta-llama/Llama-3.1-8B",
-            r"No such file or directory\. Nothing is downloaded: pass a file",
+            r"there is no file .*, and no preset .* There is no such model in the cache",
         ),
         ("", "contains no config|cannot read"),
         ("a" * 10_000, "cannot read .*: File name too long"),

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import whorl
+from tests.presets import VARIED_PRESETS
 from whorl import analysis
 from whorl.configs import ConfigError, diagnosis, inspection, presets, read_config
 from whorl.explore import _checks, api, choices, compare, curves
@@ -43,7 +44,7 @@ def test_start_names_what_there_is() -> None:
     assert {"alibi", "t5", "kerple"} <= set(found["with_bias"])
 
 
-@pytest.mark.parametrize("name", presets.names())
+@pytest.mark.parametrize("name", VARIED_PRESETS)
 def test_every_preset_has_curves_that_are_those_of_its_encoding(name: str) -> None:
     found = api.answer_view(
         ExplorerState(), {"source": {"preset": name}, "length": 20_000, "distance": 3}

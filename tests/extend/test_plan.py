@@ -6,15 +6,16 @@ from typing import Any
 import pytest
 
 from tests.extend.test_angles import PLAIN
+from tests.presets import VARIED_PRESETS
 from whorl import scaling
-from whorl.configs import ConfigError, presets
+from whorl.configs import ConfigError
 from whorl.extend import plan_extension
 from whorl.extend.methods import TITLES, list_methods
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
 
 
-@pytest.mark.parametrize("name", presets.names())
+@pytest.mark.parametrize("name", VARIED_PRESETS)
 def test_every_preset_has_a_plan(name: str) -> None:
     trained = 16_384 if name == "gemma-3-4b" else None  # its config names a factor alone
     plan = plan_extension(name, to="64x", trained=trained)

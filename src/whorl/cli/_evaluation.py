@@ -75,7 +75,9 @@ class WeightsRequest:
 
     def choose_folder(self, target: int) -> Path:
         """Where results are kept: by default a folder for each target."""
-        name = "default" if self.model is None else Path(self.model).resolve().stem
+        from whorl.configs.names import get_model_name
+
+        name = "default" if self.model is None else get_model_name(self.model)
         ending = "" if self.search is None else "-searched"
         return self.results or Path("runs") / f"extend-{name}-{target}{ending}"
 

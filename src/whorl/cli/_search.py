@@ -63,10 +63,11 @@ class SearchedMethods:
     def write_config(self, model: str, folder: Path) -> Path | None:
         """Write the config with the factors; None if no config.json can ask for them."""
         from whorl.configs.diagnosis.fix import format_config
+        from whorl.configs.names import resolve_model
         from whorl.extend.writing import get_extended_config
 
         plan = self.plans["searched"]
-        if plan.dialect not in plan.configs or not (Path(model) / "config.json").is_file():
+        if plan.dialect not in plan.configs or not (resolve_model(model) / "config.json").is_file():
             return None
         path = folder / "config.searched.json"
         write_file_atomically(path, format_config(get_extended_config(plan)).encode())

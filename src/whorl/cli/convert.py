@@ -25,7 +25,10 @@ class Target(str, Enum):
     interleaved = "interleaved"
 
 
-Source = typer.Argument(metavar="SOURCE", help="A folder, a .safetensors file, or its index.")
+Source = typer.Argument(
+    metavar="SOURCE",
+    help="A folder, a .safetensors file, its index, or a model in the local Hugging Face cache.",
+)
 Out = typer.Argument(metavar="OUT", help="A folder that does not exist yet.")
 To = typer.Option("--to", help="The layout to write.", show_default=False)
 Check = typer.Option(
@@ -57,6 +60,9 @@ def convert(
 
     Exit code 0 if it is there, 2 if it is not.
     """
+    from whorl.configs.names import resolve_model
+
+    source = resolve_model(source, "SOURCE")
     patterns, stated = parse_sizes(pattern, head_dim, heads, kv_heads, rotary_dim, rotary_start)
     with open_progress_bar() as show:
         done = whorl.weights.convert(

@@ -20,7 +20,9 @@ __all__ = ["UNCLEAR", "detect"]
 UNCLEAR = 3
 
 Source = typer.Argument(
-    metavar="CHECKPOINT", help="A folder, a .safetensors file, its index, or a .gguf file."
+    metavar="CHECKPOINT",
+    help="A folder, a .safetensors file, its index, a .gguf file, or a model in the local Hugging"
+    " Face cache.",
 )
 
 
@@ -38,8 +40,10 @@ def detect(
 
     Exit code 0 if they show one, 3 if they show none or several, 2 if they cannot be read.
     """
+    from whorl.configs.names import resolve_model
     from whorl.weights.config_file import read_stated_layout
 
+    checkpoint = resolve_model(checkpoint, "CHECKPOINT")
     patterns, stated = parse_sizes(pattern, head_dim, heads, kv_heads, rotary_dim, rotary_start)
     with open_progress_bar() as show:
         found = whorl.weights.detect(checkpoint, patterns=patterns, stated=stated, progress=show)

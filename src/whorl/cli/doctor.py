@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +23,8 @@ FAILED = 3
 
 Model = typer.Argument(
     metavar="MODEL",
-    help="config.json, a checkpoint's folder, a .safetensors or .gguf file, or a preset.",
+    help="config.json, a checkpoint's folder, a .safetensors or .gguf file, a preset, or a model in"
+    " the local Hugging Face cache, such as Qwen/Qwen3-8B.",
 )
 Length = make_length_option("Tokens that the model is to be used with (default: its own context).")
 Fix = typer.Option("--fix", help="Write a corrected config beside the original, and show the diff.")
@@ -81,12 +81,15 @@ def doctor(
 
 def _diagnose_live(target: str) -> LiveDiagnosis:
     """What is wrong with the model that transformers loads from a folder on this machine."""
-    if not Path(target).is_dir():
+    from whorl.configs.names import resolve_model
+
+    folder = resolve_model(target, "--live")
+    if not folder.is_dir():
         raise ValueError(f"--live: {quote(target)} must be a folder with config.json and weights.")
     transformers = import_extra("transformers", by="whorl doctor --live", extra="hf")
     from whorl import hf
 
-    return hf.diagnose(transformers.AutoModel.from_pretrained(target, local_files_only=True))
+    return hf.diagnose(transformers.AutoModel.from_pretrained(folder, local_files_only=True))
 
 
 def _print_rules(explain: str | None, as_json: bool) -> None:
@@ -104,10 +107,16 @@ def _print_rules(explain: str | None, as_json: bool) -> None:
 def _fix(found: ConfigDiagnosis, force: bool) -> Correction:
     """Write the corrected config, if there is something to correct, and diagnose it again."""
     from whorl.configs import diagnosis
+    from whorl.configs.hub_cache import get_repository
 
     remaining = found.correct()
     if found.path is None:
         return Correction(None, "", remaining)
+    if get_repository(found.path) is not None:
+        raise ValueError(
+            f"--fix: {found.path} is in the cache of Hugging Face, which other programs read too;"
+            " copy it, and run this on the copy."
+        )
     path = diagnosis.fix.get_fixed_path(found.path)
     changes = diagnosis.fix.format_diff(
         found.config, remaining.config, (found.path.name, path.name)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whorl._support.words import suggest_name
-
 if TYPE_CHECKING:
     from whorl.explore.state import ExplorerState
 
 __all__ = ["explore"]
 
 Config = typer.Argument(
-    metavar="CONFIG", help="config.json, its folder, a GGUF file, or a preset to start with."
+    metavar="CONFIG",
+    help="config.json, its folder, a GGUF file, a preset to start with, or a model in the local"
+    " Hugging Face cache.",
 )
 Port = typer.Option(min=1, max=65_535, metavar="N", help="Where to listen; a free port by default.")
 Open = typer.Option("--no-open", help="Print the address only; open no browser.")
@@ -40,14 +40,10 @@ def explore(
 
 
 def _build_state(config: str | None, comparison: dict[str, object] | None) -> ExplorerState:
-    from whorl.configs import presets
+    from whorl.configs.names import resolve_config
+    from whorl.configs.presets import find
     from whorl.explore.state import ExplorerState, load_given_config
 
-    if config is None or (config in presets.names() and not Path(config).exists()):
-        return ExplorerState(preset=config, comparison=comparison)
-    if not Path(config).exists():
-        raise ValueError(
-            f"explore: there is no file {config[:200]!r}, and no preset of that name"
-            f"{suggest_name(config[:200], presets.names())} Presets: {', '.join(presets.names())}."
-        )
-    return ExplorerState(given=load_given_config(Path(config)), comparison=comparison)
+    if config is None or isinstance(resolve_config(config, "explore"), dict):
+        return ExplorerState(preset=config and find(config), comparison=comparison)
+    return ExplorerState(given=load_given_config(config), comparison=comparison)

@@ -23,9 +23,9 @@ class ExtensionBudget(str, Enum):
 
 Config = typer.Argument(
     metavar="CONFIG",
-    help="config.json, its folder, or a preset such as qwen3-8b; with --text a model with weights:"
-    " its folder, a GGUF file, or a run of whorl train. Without it, a small model that is trained"
-    " once.",
+    help="config.json, its folder, a preset such as qwen3-8b, or a model in the local Hugging Face"
+    " cache; with --text a model with weights: its folder, its name in the cache, a GGUF file, or a"
+    " run of whorl train. Without it, a small model that is trained once.",
 )
 To = typer.Option(
     metavar="N, 128k, 4x", help="Tokens to extend to, or a multiple of the trained length."

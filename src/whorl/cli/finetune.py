@@ -25,7 +25,9 @@ __all__ = ["finetune"]
 _TRAINING, _LONG = "Training", "Long contexts at less cost"
 
 Model = typer.Argument(
-    metavar="MODEL", help="A folder of transformers with safetensors, or a run of whorl train."
+    metavar="MODEL",
+    help="A folder of transformers with safetensors, its name in the local Hugging Face cache, or a"
+    " run of whorl train.",
 )
 Method = typer.Option(metavar="NAME", help="Method of extension: linear, ntk, yarn, ... (yarn).")
 Factor = typer.Option(help="The target over the trained length.")
@@ -130,7 +132,9 @@ def finetune(
     given = {**locals(), "method": chosen}
     options = {name: given[name] for name in (*_FLAGS[:-1], "learning_rate", "drop_positions")}
     label = "nope" if drop_positions else chosen
-    folder = out or Path("runs") / f"{Path(model).resolve().name}-{label}-{factor:g}x"
+    from whorl.configs.names import get_model_name
+
+    folder = out or Path("runs") / f"{get_model_name(model)}-{label}-{factor:g}x"
     from whorl import finetune as library
 
     main = library.is_main_process()

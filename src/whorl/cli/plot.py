@@ -30,7 +30,9 @@ List = typer.Option("--list", help="Show every chart, or NAME's options.")
 Dim = typer.Option("--dim", help="Width of a head.")
 Length = make_length_option("Tokens, or the farthest distance.", "--length")
 Encoding = typer.Option("--encoding", metavar="NAME", help="Such as alibi or rope+alibi.")
-Config = typer.Option("--config", metavar="FILE", help="A model's config, or a preset's name.")
+Config = typer.Option(
+    "--config", metavar="CONFIG", help="A model: its config.json, or its name as for inspect."
+)
 RunFolder = typer.Option("--run", metavar="FOLDER", help="A run of whorl train or compare.")
 Set = typer.Option("--set", metavar="KEY=VALUE", help="Any option of the chart; repeat it.")
 

@@ -1,5 +1,6 @@
 """Configs of models: what they say about positions, in the formats of other software.
 
+    names               a path, a preset or a model in the local cache of Hugging Face
     source              a path, a folder, a dict or an object -> keys, values and the dialect
     huggingface         configs of transformers 4 and 5, with the special rules of each family
     gguf                files of llama.cpp
@@ -59,7 +60,8 @@ def read_config(x: Any, *, parity: Parity | None = None) -> ModelPositions:
     Args:
         x: a file, a folder, a dict, a config object of transformers (the only input that needs
             transformers), or a ``Document`` from ``load``. Files may be config.json of transformers
-            or mlx-lm, params.json of Meta or Mistral, or GGUF.
+            or mlx-lm, params.json of Meta or Mistral, or GGUF. Where there is no such file: the
+            name of a preset, or of a model in the local cache of Hugging Face.
         parity: "transformers" reads a config exactly as transformers does, with its mistakes; by
             default these are corrected.
 
@@ -68,6 +70,8 @@ def read_config(x: Any, *, parity: Parity | None = None) -> ModelPositions:
     ...                            "num_attention_heads": 4, "rope_theta": 500000.0})
     >>> found.build().config.base
     500000.0
+    >>> whorl.read_config("Llama-3.1-8B").context
+    131072
     """
     if parity not in (None, "transformers"):
         raise ConfigError(f"parity must be None or 'transformers'; got {quote(parity)}.")

@@ -1,5 +1,6 @@
 """Load a config from a file, folder, dict or object, and detect its dialect.
 
+    a name       of a file, a folder, a preset, or a model in the local cache, see names
     a path       a file; its first bytes and its keys decide on the format, not its name
     a folder     config.json, params.json or one .gguf in it, in original/ or in a checkpoint
     a dict       from json.load, or the metadata of a GGUF file
@@ -25,6 +26,7 @@ from whorl._support.words import quote
 from . import gguf_header
 from ._folder import find_config
 from .model import ConfigError, Kind
+from .names import resolve_config
 
 __all__ = ["Document", "load", "parse"]
 
@@ -49,11 +51,14 @@ class Document:
 def load(x: Any) -> Document:
     """The document in a file, folder, mapping or config object; a Document is returned as it is.
 
+    A text that no file has as its name may be that of a preset or of a model in the local cache.
+
     >>> load({"model_type": "llama"}).kind
     'transformers'
     """
     if isinstance(x, Document):
         return x
+    x = resolve_config(x)
     if isinstance(x, (str, os.PathLike)):
         return _load_path(x)
     if isinstance(x, Mapping):
@@ -114,11 +119,7 @@ def _explain_read_errors(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = ""
-        if isinstance(error, FileNotFoundError):
-            hint = " Nothing is downloaded: pass a file or folder on this machine."
-        reason = error.strerror or error
-        raise ConfigError(f"cannot read {name}: {reason}.{hint}") from None
+        raise ConfigError(f"cannot read {name}: {error.strerror or error}.") from None
     except (UnicodeError, ValueError) as error:  # not a possible file name
         if isinstance(error, ConfigError):
             raise

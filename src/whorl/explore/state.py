@@ -92,10 +92,11 @@ class ExplorerState:
         raise RequestError("explore: source must be one of preset, text and given.")
 
 
-def load_given_config(path: Path) -> ExploredConfig:
-    """The config of the command line; raises if the file cannot be parsed."""
-    document = load(path)
-    return _read_config(path.name or str(path), path, document.data)
+def load_given_config(name: str) -> ExploredConfig:
+    """The config of the command line, a path or a name; raises if it cannot be parsed."""
+    document = load(name)
+    shown = Path(name).name if Path(name).exists() else name
+    return _read_config(shown or name, document.path or name, document.data)
 
 
 @lru_cache(maxsize=32)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whorl.configs import ConfigError, LayerGroup, ModelPositions, load, presets, read_config
+from whorl.configs import ConfigError, LayerGroup, ModelPositions, load, read_config
 from whorl.configs.huggingface.write import Dialect
 from whorl.configs.inspection.config_writer import ConfigWriter
 from whorl.configs.inspection.extension import (
@@ -36,8 +36,8 @@ def plan_extension(
     """Which method makes a model longer, what it costs, and what to write.
 
     Args:
-        config: what ``read_config`` takes, or the name of a preset; a file of that name comes
-            first. A config.json of transformers or mlx-lm: it is what will be written.
+        config: what ``read_config`` takes: a config.json of transformers or mlx-lm, because it is
+            what will be written.
         to: tokens, as an int or a text such as "128k", or a multiple of the trained length, "4x".
         method: the method to write, by default the recommended one.
         trained: trained length in tokens, if the config does not say.
@@ -96,7 +96,7 @@ def plan_scaling(
 
 def _open_planner(config: Any, to: int | str, trained: int | None) -> "tuple[_Planner, bool]":
     """What tries methods on a config, and whether the config claims the target already."""
-    document = load(presets.resolve(config))
+    document = load(config)
     model = read_config(document)
     writer = ConfigWriter(document, model)
     groups = _select_groups(writer)

@@ -11,6 +11,7 @@ from typing import Any
 from whorl._support.files import write_file_atomically
 from whorl.configs import ConfigError, diagnosis
 from whorl.configs.diagnosis.fix import format_config
+from whorl.configs.hub_cache import get_repository
 
 from .report import ExtensionPlan
 
@@ -56,6 +57,11 @@ def write_extension(plan: ExtensionPlan, out: Path | None = None) -> WrittenExte
         raise ConfigError(
             f"{plan.source} is no file that could be changed; pass out=FILE to write the"
             " extended config there."
+        )
+    if get_repository(plan.path) is not None:
+        raise ConfigError(
+            f"{plan.path} is in the cache of Hugging Face, which other programs read too; pass out="
+            " (--out FILE) to write the extended config elsewhere."
         )
     original = _choose_original_name(plan.path)
     _write(original, plan.path.read_bytes())

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from whorl._support.signals import watch_signals
+from whorl.configs.names import resolve_model
 from whorl.lab import Interrupted
 from whorl.lab.checkpoint import CheckpointInfo
 from whorl.lab.integrity import add_checksum
@@ -65,7 +66,8 @@ def finetune_model(
     """Extend ``model``, train it on ``texts``, write it to the folder ``out``; returns a report.
 
     Args:
-        model: a folder of transformers, or a run of ``whorl train``. The result has the same form.
+        model: a folder of transformers, also one in the local cache of Hugging Face by the name of
+            its repository, or a run of ``whorl train``. The result has the same form.
         texts: UTF-8 files; of a run also folders, or nothing for the text of its own training.
         out: a new folder. A call with the same arguments continues one that was stopped.
         force: replace the result of another fine-tuning in ``out``.
@@ -74,7 +76,7 @@ def finetune_model(
         Interrupted: after SIGINT or SIGTERM, when the checkpoint is saved.
         ValueError: the model cannot be extended, the text is too short, or ``out`` is in use.
     """
-    path = Path(model)
+    path = resolve_model(model, "model")
     with open_processes() as processes:
         _check_processes(settings, processes)
         is_run = (path / "config.toml").is_file()

@@ -11,6 +11,7 @@ import torch
 from whorl._support.extras import import_extra
 from whorl._support.words import quote
 from whorl.analysis.record import check_int, check_memory
+from whorl.configs.names import get_model_name, resolve_model
 
 __all__ = ["compute_attention_weights"]
 
@@ -22,7 +23,8 @@ def compute_attention_weights(folder: str, length: int, text: str = "") -> dict[
     text: a file, or "" for the source of Python's argparse. Without a tokenizer in the folder,
     tokens are random.
     """
-    if not Path(folder, "config.json").is_file():
+    path = resolve_model(folder, "model")
+    if not (path / "config.json").is_file():
         raise ValueError(
             f"model: {folder!r} must be a folder with config.json and the weights of a Hugging Face"
             " model; nothing is downloaded."
@@ -31,9 +33,11 @@ def compute_attention_weights(folder: str, length: int, text: str = "") -> dict[
     check_int(length, "length", "chart 'attention'", 2)
     with _set_quiet_logging(transformers):
         model = transformers.AutoModel.from_pretrained(
-            folder, attn_implementation="eager", local_files_only=True
+            path, attn_implementation="eager", local_files_only=True
         ).eval()
-    tokens, words = _read_tokens(transformers, folder, length, text, int(model.config.vocab_size))
+    tokens, words = _read_tokens(
+        transformers, str(path), length, text, int(model.config.vocab_size)
+    )
     config, n = model.config, tokens.shape[1]
     check_memory(
         16 * config.num_hidden_layers * config.num_attention_heads * n * n, n, "chart 'attention'"
@@ -44,7 +48,7 @@ def compute_attention_weights(folder: str, length: int, text: str = "") -> dict[
         raise ValueError(
             f"model: {folder!r} gives no attention weights; its architecture does not return them."
         )
-    return {"weights": weights, "name": f"{Path(folder).name}, {words}"}
+    return {"weights": weights, "name": f"{get_model_name(path)}, {words}"}
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from whorl._support.words import quote
 from whorl.analysis.precision import POSITIONS
 from whorl.analysis.record import Record
 from whorl.analysis.sizes import make_for_sizes
-from whorl.configs import ConfigError, presets, read_config
+from whorl.configs import ConfigError, read_config
+from whorl.configs.names import resolve_config
 from whorl.encodings import Encoding, RoPE, names
 from whorl.testing.inputs import set_random_parameters
 
@@ -53,7 +54,7 @@ def _build_rope(dim: int, base: float, config: str, layer_type: str) -> RoPE:
 
 
 def _resolve_config(config: str) -> Any:
-    return presets.resolve(config, "option 'config'")
+    return resolve_config(config, "option 'config'")
 
 
 def _make_encodings(

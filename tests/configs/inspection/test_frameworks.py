@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.presets import VARIED_PRESETS
 from whorl.configs import presets, read_config
 from whorl.configs.inspection import FrameworkComparison, inspect
 from whorl.configs.inspection.frameworks import (
@@ -195,7 +196,7 @@ def test_values_that_no_rule_expects_are_unknown_not_errors() -> None:
 
 
 def test_every_remark_has_its_source() -> None:
-    for name in presets.names():
+    for name in VARIED_PRESETS:
         for report in inspect(name).groups:
             for each in report.frameworks:
                 for remark in each.remarks:

@@ -196,7 +196,7 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
         inspect("llama-3.1-8b", **options)
 
 
-@pytest.mark.parametrize("name", ["llama-3.1-8", "no\0file", "x" * 5000])
+@pytest.mark.parametrize("name", ["llama-3.1-8", "no/llama.json", "x" * 200])
 def test_neither_a_file_nor_a_preset(name: str) -> None:
     with pytest.raises(ConfigError, match=r"there is no file .* and no preset of that name"):
         inspect(name)

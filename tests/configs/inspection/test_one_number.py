@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.kernels.test_tables import PROMISE
+from tests.presets import VARIED_PRESETS
 from whorl import plots
 from whorl.configs import presets, read_config
 from whorl.configs.inspection import GroupReport, inspect
@@ -29,7 +30,7 @@ MISTRAL = {
 
 def cases() -> list[Any]:
     found = []
-    for name in presets.names():
+    for name in VARIED_PRESETS:
         for index, group in enumerate(read_config(presets.load(name)).groups):
             if group.rotation is not None and group.rotation.encoding == "rope":
                 found.append(pytest.param(name, index, id=f"{name}-{group.name}"))

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.configs.census import ROTARY, without_timm
+from tests.presets import VARIED_PRESETS
 from whorl.configs import presets
 from whorl.configs.inspection import Inspection, ModelExtension, inspect
 
@@ -117,7 +118,7 @@ def extension_of(found: Inspection) -> ModelExtension:
 
 
 @pytest.mark.parametrize("by", BY)
-@pytest.mark.parametrize("name", presets.names())
+@pytest.mark.parametrize("name", VARIED_PRESETS)
 def test_every_preset_and_extension_loads_as_shown(name: str, by: str) -> None:
     found = inspect(name, extend=by, factor=4, trained=TRAINED.get(name))
     if name == "phi-3.5-mini" and by != "ntk":

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from whorl.configs import presets
+from tests.presets import VARIED_PRESETS
 from whorl.configs.inspection import inspect
 
 
@@ -69,7 +69,7 @@ def test_a_config_that_says_little() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize("name", presets.names())
+@pytest.mark.parametrize("name", VARIED_PRESETS)
 def test_the_terminal_page_fits(name: str, width: int) -> None:
     page = terminal(inspect(name, length=200_000), width)
     lines = page.splitlines()

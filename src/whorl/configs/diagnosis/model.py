@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from whorl._support.words import quote
-from whorl.configs import ConfigError, LayerGroup, ModelPositions, load, presets, read_config
+from whorl.configs import ConfigError, LayerGroup, ModelPositions, load, read_config
 from whorl.configs.model import Parity
+from whorl.configs.names import resolve_config
 from whorl.configs.source import Document
 
 from .checkpoint import CheckpointSummary, find_config_beside, read_checkpoint, refuse_pickle
@@ -170,7 +171,7 @@ def load_model(
         raise ConfigError("doctor: the name of the model is empty; pass a path or a preset.")
     if isinstance(x, (str, Path)):
         refuse_pickle(Path(x))
-    checkpoint, x = CheckpointSummary(), presets.resolve(x, "doctor")
+    checkpoint, x = CheckpointSummary(), resolve_config(x, "doctor")
     if isinstance(x, (str, Path)):
         path = Path(x)
         if path.suffix == ".safetensors":

@@ -15,7 +15,6 @@ from whorl.configs import (
     ModelPositions,
     Parity,
     load,
-    presets,
     read_config,
 )
 from whorl.configs.huggingface.write import Dialect
@@ -50,7 +49,7 @@ def inspect(
     """How a model treats positions, and what a longer text or an extension would do.
 
     Args:
-        x: what ``read_config`` takes, or the name of a preset; a file of that name comes first.
+        x: what ``read_config`` takes.
         length: context length in tokens to examine.
         extend, factor: name of a scaling, and the new length divided by the trained length; by
             default the smallest factor that ``length`` needs.
@@ -65,7 +64,7 @@ def inspect(
     _check_lengths(length, trained)
     if factor is not None and extend is None:
         raise ConfigError("factor needs extend=, the name of the scaling to extend by.")
-    document = load(presets.resolve(x))
+    document = load(x)
     model = read_config(document, parity=parity)
     inspector = _Inspector(document, model, length, trained)
     chosen = model.groups if layer_type is None else (model.group(layer_type),)

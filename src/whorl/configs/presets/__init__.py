@@ -1,18 +1,25 @@
 """Configs of well-known models, to try things on: the keys about positions, without weights.
 
-The values are those that the makers of the models published; the key "_source" says where. A
-preset is read like any other config: ``whorl.read_config(presets.load("llama-3.1-8b"))``.
+The values are those that the makers of the models published. Three keys of each file say so:
+
+    _source    the published config
+    _copy      what was read, where that was a copy of it in a public repository
+    _recorded  the day on which it was
+
+A preset is read like any other config: ``whorl.read_config("llama-3.1-8b")``.
 """
 
 import json
-import os
+import re
 from importlib.resources import files
 from typing import Any
 
 from whorl._support.words import quote, suggest_name
 from whorl.configs.model import ConfigError
 
-__all__ = ["load", "names", "resolve"]
+__all__ = ["describe", "find", "find_repository", "get_repository", "load", "names"]
+
+_HUB = re.compile(r"https://huggingface\.co/([^/]+/[^/]+)/blob/")
 
 
 def names() -> list[str]:
@@ -30,32 +37,55 @@ def load(name: str) -> dict[str, Any]:
     known = names()
     if name not in known:
         raise ConfigError(
-            f"there is no preset {quote(name)}{suggest_name(name, known)} Presets:"
-            f" {', '.join(known)}."
+            f"there is no preset {quote(name)}{suggest_name(name, known)} whorl inspect --list"
+            f" shows all {len(known)}."
         )
     data: dict[str, Any] = json.loads((files(__package__) / f"{name}.json").read_text("utf-8"))
     return data
 
 
-def resolve(x: Any, who: str | None = None) -> Any:
-    """The preset that ``x`` names, else ``x`` itself; a file of that name comes first.
+def find(name: str) -> str | None:
+    """The preset that a name stands for, in capitals or not; None if there is none.
 
-    who: begins the error about a name that neither a file nor a preset has.
+    >>> find("Llama-3.1-8B")
+    'llama-3.1-8b'
     """
-    if not isinstance(x, (str, os.PathLike)) or str(x).lstrip().startswith("{"):
-        return x  # JSON text gets its own error message where it is read
-    try:
-        os.stat(x)
-    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
-        if isinstance(error, PermissionError):
-            return x
-    else:
-        return x
-    name, known = str(x)[:200], names()
-    if str(x) in known:
-        return load(name)
-    start = "" if who is None else f"{who}: "
-    raise ConfigError(
-        f"{start}there is no file {quote(name)}, and no preset of that name"
-        f"{suggest_name(name, known)} Presets: {', '.join(known)}. Nothing is downloaded."
-    )
+    return name.lower() if name.lower() in names() else None
+
+
+def get_repository(preset: dict[str, Any]) -> str:
+    """The repository of Hugging Face that a preset comes from.
+
+    >>> get_repository(load("llama-3.1-8b"))
+    'meta-llama/Llama-3.1-8B'
+    """
+    match = _HUB.match(preset["_source"])
+    assert match is not None  # which a test checks for all of them
+    return match[1]
+
+
+def describe() -> list[dict[str, Any]]:
+    """Name, repository, model type, claimed context and origin of every preset."""
+    return [_describe(name, load(name)) for name in names()]
+
+
+def _describe(name: str, data: dict[str, Any]) -> dict[str, Any]:
+    text = data.get("text_config", data)
+    return {
+        "name": name,
+        "repository": get_repository(data),
+        "model_type": data["model_type"],
+        "context": text["max_position_embeddings"],
+        "source": data["_source"],
+        "copy": data.get("_copy"),
+        "recorded": data["_recorded"],
+    }
+
+
+def find_repository(repository: str) -> str | None:
+    """The preset with the keys of a repository as it was published, if there is one."""
+    for name in names():
+        data = load(name)
+        if "," not in data["_source"] and get_repository(data).lower() == repository.lower():
+            return name
+    return None

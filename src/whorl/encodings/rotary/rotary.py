@@ -86,7 +86,8 @@ class Rotary(Encoding):
         """The rotation that the config of a model describes; see ``whorl.read_config``.
 
         Args:
-            x: a file or folder, a dictionary, or a config object of transformers.
+            x: a file or folder, a dictionary, a config object of transformers, or a name such as
+                "Qwen/Qwen3-8B" (see ``whorl.read_config``).
             layer_type, layer: which layers, where a model has several kinds: "full_attention", or
                 a layer's number.
             precision: "float32" for bit parity with models that form their angles so.

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import nn
 from whorl._support.extras import import_extra
 from whorl._support.memory import read_available
 from whorl._support.words import quote
+from whorl.configs.names import get_model_name, resolve_model
 from whorl.lab import export_run
 from whorl.lab.runs import Run
 
@@ -63,11 +64,13 @@ class LoadedModel:
 def load_model(path: str | Path) -> LoadedModel:
     """The model at ``path``: a folder in Hugging Face format, a GGUF file, or the folder of a run.
 
+    path: also the name of a repository in the local cache of Hugging Face.
+
     Raises:
         ValueError: there is no such model, or no tokenizer for it.
     """
     import_extra("transformers", by="whorl.extend.evaluation", extra="hf")
-    path = Path(path)
+    path = resolve_model(path, "model")
     if path.is_file() and path.suffix == ".gguf":
         import_extra("gguf", by="reading a GGUF file", extra="hf")
         return _load_files(path.parent, path.name, [path], {"gguf_file": path.name})
@@ -80,8 +83,9 @@ def load_model(path: str | Path) -> LoadedModel:
         with tempfile.TemporaryDirectory() as temporary:
             exported = export_run(Run(path), Path(temporary) / "model")
             loaded = _load_folder(exported, path.name)
-        return loaded
-    return _load_folder(path, path.resolve().name)
+        config: Any = loaded.model.config
+        return replace(loaded, config=config.to_dict())  # its folder is gone
+    return _load_folder(path, get_model_name(path))
 
 
 def _load_folder(folder: Path, name: str) -> LoadedModel:
@@ -126,8 +130,6 @@ def _load_files(
         share_key_heads(model)
         tokenizer = _load_tokenizer(transformers, folder, common, model.config)
     config: Any = model.config.to_dict() if options else folder
-    if not options and name != folder.resolve().name:  # the temporary folder of a run
-        config = model.config.to_dict()
     return LoadedModel(name, model.eval(), tokenizer, config, _compute_digest(weights))
 
 
