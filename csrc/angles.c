@@ -11,6 +11,12 @@
 
 #include <math.h>
 
+#if defined(__x86_64__) && defined(__GLIBC__)
+/* The older name of the same function, which sets errno too: with the one of glibc 2.29, a wheel
+ * would not load on systems with glibc 2.17 to 2.28. */
+__asm__(".symver exp2, exp2@GLIBC_2.2.5");
+#endif
+
 /* Pairs handled together: what is known about them stays on the stack. */
 #define BLOCK 64
 
