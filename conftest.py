@@ -1,11 +1,14 @@
 """Settings of all tests, and of the examples in src, docs and README."""
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
+from tests import pages
 
 from whorl.encodings import base as encodings
 from whorl.scaling import base as scalings
@@ -29,3 +32,21 @@ def _registries() -> Iterator[None]:
     for registry, before in known:
         registry.clear()
         registry.update(before)
+
+
+@pytest.fixture(autouse=True)
+def _files_of_pages(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Files that a page tells its reader to write can be imported by its examples."""
+    path = request.node.path
+    files = pages.find_files(path.read_text(encoding="utf-8")) if path.suffix == ".md" else {}
+    if not files:
+        yield
+        return
+    folder: Path = request.getfixturevalue("tmp_path")
+    for name, content in files.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    sys.path.insert(0, str(folder))
+    yield
+    sys.path.remove(str(folder))
+    for name in files:
+        sys.modules.pop(Path(name).stem, None)
