@@ -117,6 +117,8 @@ def test_a_comparison(whorl: Whorl, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["--minutes", "0"], "--minutes must be above 0; got 0"),
         (["--minutes", "nan"], "--minutes must be above 0; got nan"),
         (["--workers", "-1"], "--workers must be at least 1; got -1"),
+        (["--ray", "lokal"], "--ray must be local, or HOST:PORT of a Ray cluster such as 10.0.0.1"),
+        (["--ray", "a:1", "--minutes", "5"], "--minutes needs --workers here: say how many runs"),
         (["--chart", "x.gif"], "must end in .png, .svg, .html or .json"),
         (["--length", "60000"], "the longest evaluation needs a document of 960001 bytes"),
     ],

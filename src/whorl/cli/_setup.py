@@ -88,6 +88,13 @@ QkNorm = Annotated[
 Force = Annotated[
     bool, typer.Option("--force", help="Delete runs of other settings that are in the way.")
 ]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="local|HOST:PORT",
+        help="Train as tasks of Ray: one that is started here, or a cluster. Needs the extra ray.",
+    ),
+]
 
 #: Learning rates, each chosen by the encoding unless it is given.
 RATES = ("learning_rate", "encoding_learning_rate", "embedding_learning_rate")

@@ -59,9 +59,13 @@ From = typer.Option(
 )
 Chart = typer.Option(metavar="FILE", help="Draw the result: .png, .svg, .html or .json.")
 NoSpeed = typer.Option("--no-speed", help="Do not measure how fast each encoding trains.")
-Workers = typer.Option(help="Train so many runs at a time (one per core).")
+Workers = typer.Option(
+    help="Train so many runs at a time (one per core, or all that Ray has room for)."
+)
 
-_NAMES = {name: f"--{name}" for name in ("encodings", "scalings", "seeds", "minutes", "workers")}
+_NAMES = {
+    name: f"--{name}" for name in ("encodings", "scalings", "seeds", "minutes", "workers", "ray")
+}
 _NAMES |= CONFIG_NAMES
 
 
@@ -76,6 +80,7 @@ def compare(
     rebuild: Annotated[Path | None, From] = None,
     chart: Annotated[Path | None, Chart] = None,
     workers: Annotated[int | None, Workers] = None,
+    ray: _setup.Ray = None,
     files: _setup.Files = None,
     tokenizer: _setup.Tokenizer = None,
     task: _setup.Task = None,
@@ -126,6 +131,10 @@ def compare(
     )
     folder = out or Path("runs") / budget.value
     if minutes is not None:
+        if workers is None and ray not in (None, "local"):
+            raise ValueError(
+                "--minutes needs --workers here: say how many runs the cluster trains at a time."
+            )
         with name_options(_NAMES):
             plan = experiment.fit_plan(plan, minutes, folder, workers or experiment.count_cores())
     command = shlex.join(["whorl", *sys.argv[1:]])
@@ -140,6 +149,7 @@ def compare(
                 force=force,
                 command=command,
                 speed=not no_speed,
+                ray=ray,
             )
     except KeyboardInterrupt:
         print(f"stopped; the same command goes on from {str(folder)!r}.", file=sys.stderr)

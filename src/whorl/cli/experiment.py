@@ -44,9 +44,11 @@ From = typer.Option(
 )
 Chart = typer.Option(metavar="FILE", help="Draw the result: .png, .svg, .html or .json.")
 List = typer.Option("--list", help="List all experiments, and stop.")
-Workers = typer.Option(help="Run so many rows at a time (one per core).")
+Workers = typer.Option(
+    help="Run so many rows at a time (one per core, or all that Ray has room for)."
+)
 
-_NAMES = {name: f"--{name}" for name in ("seeds", "steps", "workers")} | CONFIG_NAMES
+_NAMES = {name: f"--{name}" for name in ("seeds", "steps", "workers", "ray")} | CONFIG_NAMES
 
 
 def experiment(
@@ -59,6 +61,7 @@ def experiment(
     rebuild: Annotated[Path | None, From] = None,
     chart: Annotated[Path | None, Chart] = None,
     workers: Annotated[int | None, Workers] = None,
+    ray: _setup.Ray = None,
     list_: Annotated[bool, List] = False,
     force: _setup.Force = False,
     as_json: JsonFlag = False,
@@ -73,7 +76,7 @@ def experiment(
     if chart is not None:
         whorl.plots.check_path(chart)
     if rebuild is not None:
-        if name is not None or any(x is not None for x in (seeds, steps, files, out, workers)):
+        if name is not None or any(x is not None for x in (seeds, steps, files, out, workers, ray)):
             raise ValueError("--from reports on rows as they are; leave out everything else.")
         _show(experiments.rewrite_report(rebuild), rebuild, chart, as_json)
         return
@@ -89,7 +92,7 @@ def experiment(
             )
             command = shlex.join(["whorl", *sys.argv[1:]])
             outcome = experiments.run_experiment(
-                plan, folder, workers=workers, show=show, force=force, command=command
+                plan, folder, workers=workers, show=show, force=force, command=command, ray=ray
             )
     except KeyboardInterrupt:
         print(f"stopped; the same command goes on from {str(folder)!r}.", file=sys.stderr)

@@ -2,12 +2,13 @@
 
 It reads one JSON document from standard input: folder, config, scalings, force, command. It writes
 lines of JSON to standard output: the progress of the run, and at the end
-{"end": "done" | "interrupted" | "failed"}. It stops when nobody reads them any more.
+{"end": "done" | "interrupted" | "failed"}. When nobody reads them any more, it saves and stops.
 """
 
 import dataclasses
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .trainer import TrainingProgress
 
-__all__ = ["main", "serve_request"]
+__all__ = ["main", "open_answers", "send", "serve_request"]
 
 _SECONDS_BETWEEN_LINES = 0.2
 
@@ -32,9 +33,7 @@ def main() -> None:
 def serve_request(handle: RequestHandler) -> None:
     """Read a request from standard input, handle it on one thread, and write the answers."""
     job = json.load(sys.stdin)
-    # What a library prints must not mix with the answers, so it goes to standard error.
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    answers = open_answers()
     import torch
 
     from .trainer import Interrupted, TrainingProgress
@@ -46,19 +45,36 @@ def serve_request(handle: RequestHandler) -> None:
         nonlocal last
         if time.monotonic() - last >= _SECONDS_BETWEEN_LINES or moment.done == moment.total:
             last = time.monotonic()
-            _send(answers, dataclasses.asdict(moment))
+            try:
+                send(answers, dataclasses.asdict(moment))
+            except BrokenPipeError:  # the parent has ended: save, and end as if it had asked
+                signal.raise_signal(signal.SIGTERM)
 
     try:
         handle(job, send_progress)
-        _send(answers, {"end": "done"})
+        end = {"end": "done"}
+    except (Interrupted, KeyboardInterrupt):
+        end = {"end": "interrupted"}
+    except (ValueError, TypeError, OSError) as error:
+        end = {"end": "failed", "reason": str(error)}
+    try:
+        send(answers, end)
     except BrokenPipeError:
-        # The parent has ended. Without this, Python would print an error when it closes the pipe.
+        # Without this, Python would print an error when it closes the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), answers.fileno())
         sys.exit(1)
-    except (Interrupted, KeyboardInterrupt):
-        _send(answers, {"end": "interrupted"})
-    except (ValueError, TypeError, OSError) as error:
-        _send(answers, {"end": "failed", "reason": str(error)})
+
+
+def open_answers() -> IO[str]:
+    """Standard output for answers only; what libraries print goes to standard error instead."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return answers
+
+
+def send(answers: IO[str], document: dict[str, Any]) -> None:
+    """Write one line of JSON at once."""
+    print(json.dumps(document), file=answers, flush=True)
 
 
 def _train_run(job: Mapping[str, Any], show: "Callable[[TrainingProgress], None]") -> None:
@@ -68,10 +84,6 @@ def _train_run(job: Mapping[str, Any], show: "Callable[[TrainingProgress], None]
     config = RunConfig.from_dict(job["config"])
     options = {name: job[name] for name in ("force", "command")}
     train(config, job["folder"], scalings=tuple(job["scalings"]), progress=show, **options)
-
-
-def _send(answers: IO[str], document: dict[str, Any]) -> None:
-    print(json.dumps(document), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from whorl.lab.runs import Run
 from .gather import build_comparison, find_runs, load_comparison
 from .plan import BUDGETS, BudgetName, ComparisonPlan
 from .pool import RunStatus, ShowStatus, count_cores, run_all
+from .ray_workers import check_ray
 from .speed import measure_speed, read_speed
 from .timing import estimate_steps, fit_plan
 
@@ -56,6 +57,7 @@ def compare(
     force: bool = False,
     command: str = "",
     speed: bool = True,
+    ray: str | None = None,
 ) -> Outcome:
     """Train and evaluate every run of ``plan`` below ``folder``, and write the report there.
 
@@ -63,10 +65,13 @@ def compare(
     interruption. Ctrl-C saves every run before KeyboardInterrupt is raised.
 
     Args:
-        workers: how many runs are trained at a time, by default one per core.
+        workers: how many runs are trained at a time, by default one per core, or as many as the Ray
+            cluster has room for.
         show: called with the status of all runs several times a second.
         force: delete runs with the same names and other configs.
         speed: also measure the training speed of each encoding, after the runs.
+        ray: train the runs as tasks of Ray: "local" starts one on this machine, "HOST:PORT" is a
+            cluster. By default they are processes of this machine.
     """
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1; got {workers}.")
@@ -78,7 +83,8 @@ def compare(
         for scaling in (None, *run.scalings):
             shape = add_scaling(run.config, scaling)
             build_model(shape, vocab=source.vocab, longest=run.config.longest)
-    workers = min(count_cores(), len(runs)) if workers is None else workers
+    if ray is not None:
+        check_ray(ray)
     folder.mkdir(parents=True, exist_ok=True)
     show = show or _show_nothing
     with files.lock_folder(folder):
@@ -91,6 +97,7 @@ def compare(
             show=show,
             force=force,
             command=command,
+            ray=ray,
         )
         done = [run for run, status in zip(runs, statuses, strict=True) if status.state == "done"]
         failed = tuple(status for status in statuses if status.state == "failed")

@@ -26,7 +26,8 @@ from whorl.lab.environment import describe_environment
 from whorl.lab.integrity import compute_checksum, read_checked, write_checked
 
 from .plan import PlannedRun
-from .pool import RunStatus, describe_exit
+from .pool import RunStatus
+from .processes import describe_exit
 
 __all__ = ["STEPS_PER_ENCODING", "measure_speed", "read_speed", "time_steps"]
 

@@ -15,7 +15,8 @@ from typing import Any, get_args
 from whorl._support.files import remove_parts, write_file_atomically
 from whorl._support.words import quote
 from whorl.lab import files
-from whorl.lab.compare.pool import RunStatus, ShowStatus, count_cores, run_all
+from whorl.lab.compare.pool import RunStatus, ShowStatus, run_all
+from whorl.lab.compare.ray_workers import check_ray
 from whorl.lab.environment import describe_environment
 from whorl.lab.integrity import read_checked, write_checked
 from whorl.lab.toml_tables import read_toml
@@ -96,6 +97,7 @@ def run_experiment(
     show: ShowStatus | None = None,
     force: bool = False,
     command: str = "",
+    ray: str | None = None,
 ) -> ExperimentOutcome:
     """Run every row of ``plan`` with every seed below ``folder``, and write the report there.
 
@@ -103,9 +105,12 @@ def run_experiment(
     interruption. Ctrl-C saves every run before KeyboardInterrupt is raised.
 
     Args:
-        workers: how many rows run at a time, by default one per core.
+        workers: how many rows run at a time, by default one per core, or as many as the Ray cluster
+            has room for.
         show: called with the status of all rows several times a second.
         force: replace rows with the same names and other settings.
+        ray: run the rows as tasks of Ray: "local" starts one on this machine, "HOST:PORT" is a
+            cluster. By default they are processes of this machine.
     """
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1; got {workers}.")
@@ -114,7 +119,8 @@ def run_experiment(
     configs = list_configs(plan)
     label_measures(plan, configs)
     corpus = check_jobs(plan, configs)
-    workers = min(count_cores(), len(jobs)) if workers is None else workers
+    if ray is not None:
+        check_ray(ray)
     folder.mkdir(parents=True, exist_ok=True)
     with files.lock_folder(folder):
         remove_parts(folder, _REPORT_FILES)
@@ -127,6 +133,7 @@ def run_experiment(
             show=show or _show_nothing,
             force=force,
             command=command,
+            ray=ray,
         )
         failed = tuple(status for status in statuses if status.state == "failed")
         if all(status.state != "done" for status in statuses):
