@@ -17,11 +17,12 @@ SCALINGS |= {"Llama3", "LongRoPE", "Proportional"}
 INTERFACE = {"Card", "Composition", "Config", "Encoding", "Scaling", "Frequencies", "Ladder"}
 INTERFACE |= {"Description", "PairDescription", "Impl", "Layout", "Precision"}
 ATTENTION = {"MultiheadAttention", "attention", "score_mod", "shifted_attention"}
+ATTENTION |= {"PartialAttention", "merge_attention", "partial_attention"}
 ATTENTION |= {"KVCache", "LinearState", "RandomFeatures", "linear_attention"}
 FUNCTIONS = {"from_dict", "make", "names", "read_config", "register", "__version__"}
 FUNCTIONS |= {"check", "identify"}
 MODULES = {"analysis", "bench", "configs", "extend", "functions", "hf", "info", "lab", "plots"}
-MODULES |= {"finetune", "positions", "testing", "weights"}
+MODULES |= {"finetune", "parallel", "positions", "testing", "weights"}
 EXPORTS = ENCODINGS | SCALINGS | INTERFACE | ATTENTION | FUNCTIONS | MODULES
 ANALYSIS = {
     "Aliasing",

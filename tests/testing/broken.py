@@ -345,6 +345,13 @@ class ScaleMisdeclared(Cool):
     permutation: ClassVar[Literal["equivariant", "sensitive"]] = "equivariant"
 
 
+class Steep(whorl.ALiBi):
+    """head_shards: half of the heads get the slopes of a model with so few heads."""
+
+    def derive_shard_options(self, rank: int, world: int) -> dict[str, Any]:
+        return {}
+
+
 BROKEN: dict[str, list[whorl.Encoding]] = {
     "config_round_trip": [Forgetful(16, base=500.0)],
     "repr_round_trip": [Mute(16, base=500.0)],
@@ -363,6 +370,7 @@ BROKEN: dict[str, list[whorl.Encoding]] = {
     "compiles": [Breaking(16), Specialised(16), BiasBreaking()],
     "gradients": [Detached(16), WrongGradient(16), ScoreDetached(), BiasDetached()],
     "permutation": [Misdeclared(16), ScaleMisdeclared()],
+    "head_shards": [Steep(4)],
 }
 
 __all__ = ["BROKEN"]

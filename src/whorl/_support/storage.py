@@ -1,11 +1,43 @@
-"""Tensors that have a shape but no memory, or not all of it, which a kernel must not be given."""
+"""Tensors that a kernel must not be given: without memory, or with a part of it elsewhere."""
+
+import sys
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 from .tensors import ORDINARY
 
-__all__ = ["check_storage"]
+__all__ = ["check_storage", "copy_values", "is_sharded", "refuse_sharded"]
+
+
+def refuse_sharded(tensors: Iterable[Tensor], where: str, what: str) -> None:
+    """Refuse a DTensor, of which other processes may hold a part."""
+    for x in tensors:
+        if is_sharded(x):
+            raise TypeError(
+                f"{where}: {what} must be a plain tensor, because each process computes with its"
+                f" own part; got a DTensor {list(x.shape)}. Call with x.to_local() and"
+                " encoding.shard_heads(rank, world), or use whorl.parallel; docs/parallel.md says"
+                " how."
+            )
+
+
+def is_sharded(x: Tensor) -> bool:
+    """Whether ``x`` is a DTensor, which a process that never loaded them does not have."""
+    loaded = sys.modules.get("torch.distributed.tensor")
+    return loaded is not None and isinstance(x, loaded.DTensor)
+
+
+@torch.no_grad()
+def copy_values(parameter: Tensor, values: Tensor) -> None:
+    """Give a parameter values of its shape; of a DTensor each process takes its own part."""
+    if is_sharded(parameter):
+        # Random ones are those of the first process.
+        distribute = sys.modules["torch.distributed.tensor"].distribute_tensor
+        mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
+        values = distribute(values.to(parameter.device, parameter.dtype), mesh, placements)
+    parameter.copy_(values)
 
 
 def check_storage(x: Tensor, where: str, what: str) -> None:
@@ -15,6 +47,7 @@ def check_storage(x: Tensor, where: str, what: str) -> None:
     is none to ask for, and all is well.
     """
     if torch.compiler.is_compiling() or type(x) not in ORDINARY:
+        refuse_sharded((x,), where, what)
         return
     try:
         # len is the quickest question after the bytes of a storage.

@@ -6,6 +6,7 @@ from .linear.attention import LinearState, linear_attention
 from .linear.random_features import RandomFeatures
 from .multihead import MultiheadAttention
 from .softmax.attention import attention
+from .softmax.partial import PartialAttention, merge_attention, partial_attention
 from .sparse import shifted_attention
 
 __all__ = [
@@ -13,9 +14,12 @@ __all__ = [
     "KVCache",
     "LinearState",
     "MultiheadAttention",
+    "PartialAttention",
     "RandomFeatures",
     "attention",
     "linear_attention",
+    "merge_attention",
+    "partial_attention",
     "score_mod",
     "shifted_attention",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whorl._support.storage import check_storage
+from whorl._support.storage import check_storage, is_sharded
 from whorl._support.tensors import has_values
 from whorl._support.words import quote
 from whorl.encodings.base import Encoding
@@ -36,6 +36,14 @@ def check_encoding(encoding: Any, where: str) -> None:
         raise TypeError(
             f"{where}: encoding must be a whorl.Encoding such as whorl.RoPE(64), or None; got"
             f" {quote(encoding)}. whorl.make('rope', head_dim=64) builds one by its name."
+        )
+    if encoding is None or torch.compiler.is_compiling():
+        return
+    if any(is_sharded(parameter) for parameter in encoding.parameters()):
+        raise TypeError(
+            f"{where}: parameters of the encoding must be plain tensors when it is used; got"
+            f" DTensors in {quote(encoding)}. With FSDP2 wrap the layer or model that calls it, not"
+            " the encoding; for heads split over processes use whorl.parallel.HeadParallel."
         )
 
 

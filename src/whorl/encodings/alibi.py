@@ -11,13 +11,14 @@ BLOOM adds m_h j instead, MPT m_h (j - S + 1); both differ from this by a consta
 softmax ignores. Slopes are those of BLOOM, MPT and Falcon for every number of heads.
 """
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from whorl._support.options import PositiveInt, PositiveNumber
+from whorl._support.options import NonNegativeInt, PositiveInt, PositiveNumber
 
 from ._distance import add_distance_axes, check_distance, find_result_dtype
 from .base import Card, Config, Encoding, register, take_options
@@ -34,6 +35,21 @@ class ALiBiConfig(Config):
     max_bias: PositiveNumber = 8.0
     slopes: Literal["fixed", "trained"] = "fixed"
     slope_scale: PositiveNumber = 1.0
+    first_head: NonNegativeInt = 0
+    total_heads: PositiveInt | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.first_head + self.num_heads > self.all_heads:
+            raise ValueError(
+                "ALiBi: first_head + num_heads must be at most total_heads, because they are some"
+                f" of those; got {self.first_head} + {self.num_heads} of {self.all_heads}."
+            )
+
+    @property
+    def all_heads(self) -> int:
+        """Heads of the model, of which these may be some."""
+        return self.num_heads if self.total_heads is None else self.total_heads
 
 
 @register("alibi")
@@ -47,6 +63,8 @@ class ALiBi(Encoding):
             positive and begin at the fixed ones.
         slope_scale: multiplies every slope. Falcon adds its bias before the softmax scale, which
             is head_dim ** -0.5 here.
+        first_head, total_heads: these are ``num_heads`` of the ``total_heads`` of a model, from
+            ``first_head`` on, where processes share the heads; ``shard_heads`` sets both.
 
     >>> import torch, whorl
     >>> alibi = whorl.make("alibi", num_heads=4)
@@ -67,12 +85,14 @@ class ALiBi(Encoding):
         memory="H (T + S) biases",
         compute="B H T S additions",
     )
+    head_axes: ClassVar[Mapping[str, int]] = {"alpha": 0}
     config: ALiBiConfig
 
     @take_options(ALiBiConfig)
     def __init__(self) -> None:
-        heads, max_bias = self.config.num_heads, self.config.max_bias
-        self._fixed = [m * self.config.slope_scale for m in _compute_slopes(heads, max_bias)]
+        heads, first = self.config.num_heads, self.config.first_head
+        slopes = _compute_slopes(self.config.all_heads, self.config.max_bias)
+        self._fixed = [m * self.config.slope_scale for m in slopes[first : first + heads]]
         if self.config.slopes == "trained":
             self.alpha = nn.Parameter(torch.zeros(heads))
 
@@ -95,6 +115,11 @@ class ALiBi(Encoding):
         trained = [self.alpha] if self.config.slopes == "trained" else []
         dtype = find_result_dtype(distance, *trained)
         return (add_distance_axes(self.slopes(), distance) * -distance.abs()).to(dtype)
+
+    def derive_shard_options(self, rank: int, world: int) -> dict[str, Any]:
+        config = self.config
+        first = config.first_head + rank * (config.num_heads // world)
+        return {"first_head": first, "total_heads": config.all_heads}
 
     def reset_parameters(self) -> None:
         """Take trained slopes back to the fixed ones, as is needed after ``to_empty``."""

@@ -11,7 +11,7 @@ Heo et al. 2024, Rotary Position Embedding for Vision Transformer,
 https://arxiv.org/abs/2403.13298. Kernel: csrc/rotate.c.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl._support.options import PositiveNumber, check_number
+from whorl._support.storage import copy_values
 from whorl._support.words import quote
 from whorl.kernels.native import RotatedChannels
 from whorl.kernels.ops import Route
@@ -174,6 +175,7 @@ class AxialRoPE(Rotary):
     """
 
     needs_positions: bool = True
+    head_axes: ClassVar[Mapping[str, int]] = {"freqs": 0}  # of the keys
     config: AxialRoPEConfig
 
     card: ClassVar[Card] = Card(
@@ -257,11 +259,11 @@ class AxialRoPE(Rotary):
             for option in ("base", "fastest")
         )
         size = fastest[:, None] * bases[:, None] ** -steps  # [n, share]
-        with torch.no_grad():
-            for head in self.freqs:
-                rotation = _draw_rotation(axes)
-                spread = rotation[:, :, None] * size[None]  # [n along, n ladders, share]
-                head.copy_(spread.flatten(1)[:, :pairs])
+        drawn = []
+        for _ in range(self.freqs.shape[0]):
+            spread = _draw_rotation(axes)[:, :, None] * size[None]  # [n along, n ladders, share]
+            drawn.append(spread.flatten(1)[:, :pairs])
+        copy_values(self.freqs, torch.stack(drawn))
 
     @property
     def _is_trained(self) -> bool:

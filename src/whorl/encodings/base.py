@@ -49,6 +49,8 @@ from torch import Tensor, nn
 from whorl._support.options import check_options
 from whorl._support.words import quote, suggest_name
 
+from ._head_shards import build_head_shard
+
 if TYPE_CHECKING:
     from .composition import Composition
 
@@ -168,6 +170,9 @@ class Encoding(nn.Module):
     position_axes: int = 1
     #: Tokens have no order to rotate them by: every call must pass positions on each axis.
     needs_positions: bool = False
+    #: Trained parameters that have an entry, or several, for each head, with the axis of these;
+    #: None: not declared, so that ``shard_heads`` refuses. Other parameters belong to all heads.
+    head_axes: ClassVar[Mapping[str, int] | None] = None
     #: What the table of encodings says of this one.
     card: ClassVar[Card | None] = None
     #: Checks of ``whorl.testing.check_encoding`` that cannot hold here, each with its reason.
@@ -351,6 +356,23 @@ class Encoding(nn.Module):
         other.__dict__.update(self.__dict__)
         other.__dict__["_parameters"] = {**self._parameters, **tensors}
         return other
+
+    def shard_heads(self, rank: int, world: int) -> "Encoding":
+        """This encoding for the heads of one process, if heads are split over ``world`` of them.
+
+        Process r has the r-th of equal shares of the heads. Trained parameters are slices of those
+        of this encoding, to which their gradients go; one that all heads share is the same tensor.
+        An encoding that is the same for every head is returned as it is.
+        """
+        return build_head_shard(self, rank, world)
+
+    def derive_shard_options(self, rank: int, world: int) -> dict[str, Any]:
+        """Options of a share of the heads that are not those of all, besides their number."""
+        return {}
+
+    def list_outer_parameters(self) -> list[nn.Parameter]:
+        """Trained parameters that the encoding uses and that belong to another module."""
+        return []
 
     def to_dict(self) -> dict[str, Any]:
         """Name and options, ready for JSON; ``whorl.from_dict`` reads it back."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from whorl._support.words import list_quoted, quote
 
+from ._head_shards import list_head_counts
 from .base import Config, Encoding, Scorer, from_dict
 
 __all__ = ["Composition", "has_option"]
@@ -83,6 +84,23 @@ class Composition(Encoding):
                 if reason not in reasons.setdefault(check, []):
                     reasons[check].append(reason)
         return {check: "; ".join(several) for check, several in reasons.items()}
+
+    @property
+    def head_axes(self) -> Mapping[str, int] | None:  # type: ignore[override]
+        axes: dict[str, int] = {}
+        for number, part in enumerate(self.parts):
+            if part.head_axes is None and list_head_counts(part):
+                return None
+            own = part.head_axes or {}
+            axes |= {f"_parts.{number}.{name}": axis for name, axis in own.items()}
+        return axes
+
+    def shard_heads(self, rank: int, world: int) -> Encoding:
+        parts = [part.shard_heads(rank, world) for part in self.parts]
+        return Composition(*parts).train(self.training)
+
+    def list_outer_parameters(self) -> list[nn.Parameter]:
+        return [parameter for part in self.parts for parameter in part.list_outer_parameters()]
 
     def embed(
         self, x: Tensor, positions: Tensor | None = None, *, offset: int | Tensor = 0

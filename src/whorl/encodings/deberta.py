@@ -164,6 +164,12 @@ class DeBERTa(Encoding):
         compute="2 N H D (2 dim + B (T + S))",
     )
 
+    head_axes: ClassVar[Mapping[str, int]] = {
+        "key.weight": 0,
+        "key.bias": 0,
+        "query.weight": 0,
+        "query.bias": 0,
+    }
     config: DeBERTaConfig
     _shared: tuple[nn.Module, nn.Module] | None  # query and key projection of the attention layer
     _buckets: Tensor  # of distances 0 .. max_distance
@@ -188,7 +194,8 @@ class DeBERTa(Encoding):
     def exempt(self) -> Mapping[str, str]:  # type: ignore[override]  # depends on the options
         if self.config.projections == "own":
             return {}
-        return {"constants": "built anew it has no projections until share hands them over"}
+        why = "built anew it has no projections until share hands them over"
+        return {"constants": why, "head_shards": why}
 
     def share(self, query_proj: nn.Module, key_proj: nn.Module) -> "DeBERTa":
         """Project position vectors with the attention layer's own modules; returns the encoding.
@@ -215,6 +222,14 @@ class DeBERTa(Encoding):
                 )
         self._shared = (query_proj, key_proj)
         return self
+
+    def derive_shard_options(self, rank: int, world: int) -> dict[str, Any]:
+        return {"dim": self.config.width}
+
+    def list_outer_parameters(self) -> list[nn.Parameter]:
+        both = zip(("p2c", "c2p"), self._shared or (), strict=False)
+        modules = [module for term, module in both if term in self.config.terms]
+        return [parameter for module in modules for parameter in module.parameters()]
 
     def reset_parameters(self) -> None:
         """Start trained parameters afresh, as is needed after ``to_empty``."""

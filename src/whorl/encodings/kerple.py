@@ -16,7 +16,7 @@ clamped. The start is theirs: log r1 uniform in (0, 2), r2 in (0, 1); power r1 i
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal
 
@@ -69,6 +69,7 @@ class Kerple(Encoding):
         memory="2 H parameters, H (T + S) biases",
         compute="B H T S additions",
     )
+    head_axes: ClassVar[Mapping[str, int]] = {"raw_r1": 0, "raw_r2": 0}
     config: KerpleConfig
 
     @take_options(KerpleConfig)

@@ -11,6 +11,7 @@ the rows and columns of a window.
 farthest before it: ``relative_position_bias_table`` of a Swin window of one row loads as it is.
 """
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
@@ -80,6 +81,7 @@ class RelativeBias(Encoding):
         memory="N H parameters, H (T + S) biases; N = future + past + 1",
         compute="B H T S additions",
     )
+    head_axes: ClassVar[Mapping[str, int]] = {"weight": 1}
     config: RelativeBiasConfig
 
     @take_options(RelativeBiasConfig)

@@ -13,6 +13,7 @@ row = clip(j - i) + left. The two are one rotation apart, which trained projecti
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal
 
@@ -127,6 +128,10 @@ class Shaw(Encoding):
             trained = nn.Parameter(torch.empty(shape)) if kind == "trained" else None
             self.register_parameter(name, trained)
         self.reset_parameters()
+
+    @property
+    def head_axes(self) -> Mapping[str, int]:  # type: ignore[override]  # depends on the options
+        return {"key_vectors": 0, "value_vectors": 0} if self.config.heads == "own" else {}
 
     def acts(self, method: str) -> bool:
         if method == "value_term":

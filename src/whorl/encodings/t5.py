@@ -22,8 +22,9 @@ stack) and of MPNet (``encoder.relative_attention_bias``, scale=None) load as th
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -108,6 +109,7 @@ class T5Bias(Encoding):
         memory="N H parameters, H (T + S) biases; N = num_buckets",
         compute="B H T S additions",
     )
+    head_axes: ClassVar[Mapping[str, int]] = {"weight": 1}
     config: T5BiasConfig
 
     @take_options(T5BiasConfig)
@@ -142,9 +144,14 @@ class T5Bias(Encoding):
 
     def reset_parameters(self) -> None:
         """Draw the biases afresh, as is needed after ``to_empty``."""
+        nn.init.normal_(self.weight, std=self._get_std())
+
+    def derive_shard_options(self, rank: int, world: int) -> dict[str, Any]:
+        return {"std": self._get_std()}
+
+    def _get_std(self) -> float:
         config = self.config
-        std = (64 * config.num_heads) ** -0.5 if config.std is None else config.std
-        nn.init.normal_(self.weight, std=std)
+        return float((64 * config.num_heads) ** -0.5) if config.std is None else config.std
 
 
 def _compute_bucket_starts(count: int, max_distance: int) -> tuple[int, ...]:

@@ -15,8 +15,9 @@ leaves one product with the keys' own sinusoids: exact, but up to H times the wo
 cannot read positions and does the second.
 """
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -105,6 +106,13 @@ class TransformerXL(Encoding):
         compute="(T + S) (dim + B T) H D",
     )
 
+    head_axes: ClassVar[Mapping[str, int]] = {
+        "u": 0,
+        "v": 0,
+        "projection": 0,
+        "segment_bias": 0,
+        "segment_vectors": 1,
+    }
     config: TransformerXLConfig
 
     @take_options(TransformerXLConfig)
@@ -122,6 +130,9 @@ class TransformerXL(Encoding):
         """Start trained parameters afresh, as is needed after ``to_empty``."""
         for parameter in self.parameters(recurse=False):
             nn.init.normal_(parameter, std=0.02)
+
+    def derive_shard_options(self, rank: int, world: int) -> dict[str, Any]:
+        return {"dim": self.config.width}
 
     def content_score(
         self,

@@ -7,6 +7,7 @@ encoding has. ``tests/testing`` contains a broken encoding for each check.
 """
 
 import copy
+import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -379,6 +380,29 @@ def _attend(encoding: Encoding, x: Tensor) -> Tensor:
     return out.transpose(1, 2)
 
 
+@torch.no_grad()
+def check_head_shards(encoding: Encoding) -> None:
+    """Two encodings for half of the heads, side by side, are the whole; if it says how to share."""
+    counts = [get_size(encoding, option, 0) for option in ("num_heads", "num_kv_heads")]
+    if encoding.head_axes is None or not any(counts) or any(count % 2 for count in counts):
+        return
+    inputs = EncodingInputs.of(set_random_parameters(encoding))
+    if inputs.k.shape[1] % 2:
+        inputs = dataclasses.replace(inputs, k=torch.cat((inputs.k, inputs.k), 1))
+    expected = run_hooks(encoding, inputs)
+    halves = []
+    for rank in range(2):
+        own = {n: getattr(inputs, n).chunk(2, 1)[rank] for n in ("q", "k", "weights")}
+        share = encoding.shard_heads(rank, 2)
+        halves.append(run_hooks(share, EncodingInputs(x=inputs.x, **own)))
+    got = dict(halves[0])
+    for name in ("q", "k", "content_score", "value_term", "distance_bias"):
+        if name in expected:
+            axis = 0 if name == "distance_bias" and got[name].dim() == 3 else 1
+            got[name] = torch.cat([half[name] for half in halves], axis)
+    check_equal(got, expected, "shares of the heads differ from the whole", tolerance=1e-5)
+
+
 CHECKS: dict[str, Callable[[Encoding], None]] = {
     "config_round_trip": check_config_round_trip,
     "repr_round_trip": check_repr_round_trip,
@@ -397,4 +421,5 @@ CHECKS: dict[str, Callable[[Encoding], None]] = {
     "compiles": check_compiles,
     "gradients": check_gradients,
     "permutation": check_permutation,
+    "head_shards": check_head_shards,
 }

@@ -84,7 +84,7 @@ class SoftmaxCall:
         Queries are scaled; both are rotated, unless ``block_rotation`` is to do it block by block.
         """
         if not q.shape[2] or not k.shape[2]:
-            return self._build_zeros(q, k, v)
+            return self.build_zeros(q, k, v)
         in_blocks = self.block_rotation is not None or self.sink_logits is not None
         if in_blocks or self.needs_weights or v.shape[3] != q.shape[3]:
             return self.attend_in_blocks(q, k, v)
@@ -116,15 +116,12 @@ class SoftmaxCall:
         by_vectors = self._attend_by_vectors(q, k, v)
         if by_vectors is not None:
             return by_vectors
-        recompute, random = self._needs_recomputing(q, k, v), self.dropout > 0
+        recompute, random = self.needs_recomputing(q, k, v), self.dropout > 0
         # With dropout the blocks and their order never depend on gradients: the same seed then
         # drops the same weights when a checkpoint around this call runs it first without them.
         backwards = recompute or random
         blocks = self.visibility.plan_blocks(self.block, self.block // 64 if backwards else 0)
-        scorer = None
-        if self.has_content:
-            positions = self.visibility.key_positions
-            scorer = self.encoding.scorer(q, k, positions, self._find_distances(blocks), self.scale)
+        scorer = self.build_scorer(q, k, blocks)
         if len(blocks) == 1:  # nothing is saved by computing it again
             return self._attend_block(q, k, v, blocks[0], scorer)
         out = Output(q, v)
@@ -150,6 +147,13 @@ class SoftmaxCall:
             out.append(part)
         return out.join()
 
+    def build_scorer(self, q: Tensor, k: Tensor, blocks: list[QueryBlock]) -> Scorer | None:
+        """What gives the content scores of all blocks of a call, if the encoding has any."""
+        if not self.has_content:
+            return None
+        positions = self.visibility.key_positions
+        return self.encoding.scorer(q, k, positions, self._find_distances(blocks), self.scale)
+
     def _attend_by_vectors(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor | None:
         """Attention with content scores that the C library reads by distance; None if it cannot."""
         visibility, encoding = self.visibility, self.encoding
@@ -173,7 +177,7 @@ class SoftmaxCall:
             return None
         scored, any_visible = [], None
         for block in blocks:
-            hidden, any_visible = self._compute_bias_and_mask(q, block)
+            hidden, any_visible = self.compute_bias_and_mask(q, block)
             rows = visibility.list_distances(block)
             scored.append(ScoredBlock.build(block, rows, vectors, hidden))
         if k.shape[1] != q.shape[1]:
@@ -182,7 +186,7 @@ class SoftmaxCall:
         out = call.attend(q, k, v, vectors).to(dtype)
         return out if any_visible is None else torch.where(any_visible, out, 0.0)
 
-    def _needs_recomputing(self, q: Tensor, k: Tensor, v: Tensor) -> bool:
+    def needs_recomputing(self, q: Tensor, k: Tensor, v: Tensor) -> bool:
         """Whether blocks are computed again for gradients, which torch.func has no way to do."""
         if not torch.is_grad_enabled() or _is_transformed():
             return False
@@ -205,24 +209,14 @@ class SoftmaxCall:
         self, q: Tensor, k: Tensor, v: Tensor, block: QueryBlock, scorer: Scorer | None
     ) -> Tensor:
         """Attention of the queries of one block over all keys k, of which it takes its own."""
-        k, v = block.take_keys(k, 2), block.take_keys(v, 2)
+        q, k, v = self.take_block(q, k, v, block)
         if not k.shape[2]:
-            return self._build_zeros(q, k, v)
-        if self.block_rotation is not None:
-            queries, keys = block.query_positions, block.key_positions
-            near = self.block_rotation.reference_near(queries)
-            q, k = self.block_rotation(q, k, queries, keys, reference=near)
+            return self.build_zeros(q, k, v)
         bias_only = not (self.has_content or self.needs_weights or self.sink_logits is not None)
         if self.is_trained and bias_only and self.visibility.is_by_distance:
             return self._attend_with_trained_bias(q, k, v, self._compute_bias_vector(q, block))
-        content = None
-        if scorer is not None:
-            ids = {}
-            if self.segments is not None:
-                ids["segments"] = block.take_queries(self.segments[0])
-                ids["key_segments"] = block.take_keys(self.segments[1])
-            content = scorer(q, k, block.query_positions, block.key_positions, **ids)
-        bias, any_visible = self._compute_bias_and_mask(q, block)
+        content = self.score_content(q, k, block, scorer)
+        bias, any_visible = self.compute_bias_and_mask(q, block)
         known = [x for x in (content, bias, self.sink_logits) if x is not None]
         # Under vmap a tensor does not say that it needs a gradient.
         tracked = any(x.requires_grad or self.is_trained or _is_transformed() for x in known)
@@ -239,6 +233,29 @@ class SoftmaxCall:
             out = self._call_fused_kernel(q, k, v, attn_mask=bias)
         return out if any_visible is None else torch.where(any_visible, out, 0.0)
 
+    def take_block(
+        self, q: Tensor, k: Tensor, v: Tensor, block: QueryBlock
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The queries of a block with its keys and values, rotated if ``block_rotation`` is to."""
+        k, v = block.take_keys(k, 2), block.take_keys(v, 2)
+        if self.block_rotation is not None and k.shape[2]:
+            queries, keys = block.query_positions, block.key_positions
+            near = self.block_rotation.reference_near(queries)
+            q, k = self.block_rotation(q, k, queries, keys, reference=near)
+        return q, k, v
+
+    def score_content(
+        self, q: Tensor, k: Tensor, block: QueryBlock, scorer: Scorer | None
+    ) -> Tensor | None:
+        """The content scores of a block, [B, H, b, s], if the encoding has any."""
+        if scorer is None:
+            return None
+        ids = {}
+        if self.segments is not None:
+            ids["segments"] = block.take_queries(self.segments[0])
+            ids["key_segments"] = block.take_keys(self.segments[1])
+        return scorer(q, k, block.query_positions, block.key_positions, **ids)
+
     def _append_sink(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -250,12 +267,12 @@ class SoftmaxCall:
         sink = self.sink_logits.to(wide)[:, None, None].expand(*q.shape[:3], 1)
         return F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1)), torch.cat((bias, sink), -1)
 
-    def _build_zeros(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def build_zeros(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """The result of queries that see no key."""
         others = [] if self.sink_logits is None else [self.sink_logits]
         return build_zeros(q, k, v, *self.encoding.parameters(), *others, width=v.shape[3])
 
-    def _compute_bias_and_mask(
+    def compute_bias_and_mask(
         self, q: Tensor, block: QueryBlock
     ) -> tuple[Tensor | None, Tensor | None]:
         """What is added to the scores after the softmax scale, with -inf for hidden keys.
@@ -300,24 +317,33 @@ class SoftmaxCall:
 
         Dropout that can be repeated, value terms, and scores with gradients need it.
         """
+        scores = self.compute_scores(q, k, content, bias)
+        wide, weights = scores.dtype, scores.softmax(-1)
+        if self.sink_logits is not None:
+            rest = scores.logsumexp(-1, keepdim=True) - self.sink_logits.to(wide)[:, None, None]
+            weights = weights * torch.sigmoid(rest)
+        weights = F.dropout(weights, self.dropout) if self.dropout else weights
+        return self.sum_values(weights, v, block).to(v.dtype)
+
+    def compute_scores(
+        self, q: Tensor, k: Tensor, content: Tensor | None, bias: Tensor | None
+    ) -> Tensor:
+        """The scores [B, H, b, s] after scale, softcap, bias and mask, in float32 or wider."""
         wide, keys = choose_table_dtype(q), k.to(choose_table_dtype(q)).mT
-        # The scores after scale, softcap, bias and mask; what replaces q k^T belongs here.
-        scaled = q.to(wide) * self.scale
+        scaled = q.to(wide) * self.scale  # what replaces q k^T belongs here
         if content is None:
             scores = _multiply_heads(scaled, keys)
         else:
             scores = _add_product(content.to(wide), scaled, keys)
         if self.softcap is not None:
             scores = self.softcap * torch.tanh(scores / self.softcap)
-        scores = scores if bias is None else scores + bias
-        weights = scores.softmax(-1)
-        if self.sink_logits is not None:
-            rest = scores.logsumexp(-1, keepdim=True) - self.sink_logits.to(wide)[:, None, None]
-            weights = weights * torch.sigmoid(rest)
-        weights = F.dropout(weights, self.dropout) if self.dropout else weights
-        out = _multiply_heads(weights, v.to(wide))
+        return scores if bias is None else scores + bias
+
+    def sum_values(self, weights: Tensor, v: Tensor, block: QueryBlock) -> Tensor:
+        """Values summed by their weights [B, H, b, s], and the value term of the encoding."""
+        out = _multiply_heads(weights, v.to(weights.dtype))
         term = self.encoding.value_term(weights, block.query_positions, block.key_positions)
-        return (out if term is None else out + term).to(v.dtype)
+        return out if term is None else out + term
 
     def _compute_bias_vector(self, q: Tensor, block: QueryBlock) -> Tensor:
         """Bias and mask by distance, [H, b + s - 1], as ``Visibility.list_distances`` has them."""
