@@ -62,7 +62,7 @@ def save_model(folder: Path, kind: str) -> str:
 
 def test_install_and_generate(run: Run, tmp_path: Path) -> None:
     out = run("install_and_generate.py", save_model(tmp_path, "bloom"))
-    assert "Installation(BloomForCausalLM, family='BLOOM', changes=2)" in out
+    assert "Installation(BloomForCausalLM, family='BLOOM', changes=4)" in out
     assert out.endswith("the same text as without whorl: True\n")
 
 

@@ -43,6 +43,21 @@ def test_outputs_stay_the_same(kind: str, padding: str) -> None:
     assert torch.equal(before, compute_logits(model, inputs))
 
 
+def test_the_gelu_of_bloom_is_that_of_transformers() -> None:
+    """Values and gradients, from numbers that it drops to those that it keeps."""
+    stock, installed = build_model("bloom"), build_model("bloom")
+    whorl.hf.install(installed)
+    found = []
+    for model in (stock, installed):
+        x = torch.linspace(-12, 12, 97, dtype=torch.float64, requires_grad=True)
+        out = model.transformer.h[0].mlp.gelu_impl(x)
+        (first,) = torch.autograd.grad(out.square().sum(), x)
+        found.append((out.detach(), first.detach()))
+    for expected, actual in zip(*found, strict=True):
+        assert float((expected - actual).abs().max()) < 1e-6 * float(expected.abs().max())
+    assert not torch.equal(found[0][0], found[1][0])  # two ways to compute it
+
+
 @torch.no_grad()
 def test_positions_of_bloom_skip_padding_between_tokens() -> None:
     model, inputs = build_model("bloom"), build_inputs("bloom", LENGTH, "middle")

@@ -29,7 +29,7 @@ def test_what_is_changed_and_restored() -> None:
     names = list(model.state_dict())
     implementation = model.config._attn_implementation
     installed = whorl.hf.install(model)
-    assert repr(installed) == "Installation(BloomForCausalLM, family='BLOOM', changes=2)"
+    assert repr(installed) == "Installation(BloomForCausalLM, family='BLOOM', changes=4)"
     assert type(layer) is WhorlBloomAttention
     assert list(model.state_dict()) == names
     assert model.config._attn_implementation == "whorl"
