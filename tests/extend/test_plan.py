@@ -1,10 +1,12 @@
 """``plan_extension``: what it recommends, where it starts, and what it refuses."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.configs.gguf_files import gguf_bytes, metadata
 from tests.extend.test_angles import PLAIN
 from tests.presets import VARIED_PRESETS
 from whorl import scaling
@@ -136,7 +138,7 @@ LINEAR = {**PLAIN, "rope_scaling": {"rope_type": "linear", "factor": 4.0}}
         (
             {"dim": 512, "n_layers": 2, "n_heads": 8, "vocab_size": 100, "norm_eps": 1e-5},
             {"to": "4x"},
-            "config must be a config.json of transformers or mlx-lm",
+            "got one of meta. Convert the model to the format of transformers first. whorl inspect",
         ),
     ],
 )
@@ -144,6 +146,13 @@ def test_what_it_refuses(config: object, options: dict[str, Any], message: str) 
     with pytest.raises(ConfigError) as found:
         plan_extension(config, **options)
     assert message in str(found.value)
+
+
+def test_a_gguf_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf_bytes(metadata("llama")))
+    with pytest.raises(ConfigError, match=r"got one of gguf\. For flags of llama\.cpp, plan"):
+        plan_extension(path, to="4x")
 
 
 def test_a_trained_length_can_be_given_where_the_config_is_silent() -> None:

@@ -29,6 +29,13 @@ from .target import resolve_target
 
 __all__ = ["plan_extension", "plan_scaling"]
 
+#: What to do about files of other software, by their kind.
+_ADVICE = {
+    "gguf": "For flags of llama.cpp, plan with the config.json of the model that the GGUF file was"
+    " converted from; whorl extend FILE.gguf --text tries the methods on its weights.",
+}
+_OTHERS = "Convert the model to the format of transformers first."
+
 
 def plan_extension(
     config: Any, *, to: int | str, method: str | None = None, trained: int | None = None
@@ -112,7 +119,8 @@ def _select_groups(writer: ConfigWriter) -> tuple[LayerGroup, ...]:
     if writer.dialect is None:
         raise ConfigError(
             f"config must be a config.json of transformers or mlx-lm, which is what is written; got"
-            f" one of {model.kind}. whorl inspect --extend shows what a method does to it."
+            f" one of {model.kind}. {_ADVICE.get(model.kind, _OTHERS)} whorl inspect --extend shows"
+            " what a method does to it."
         )
     rotating = [group for group in model.groups if group.rotation is not None]
     if not rotating:
