@@ -33,7 +33,7 @@ def test_a_run_of_the_lab(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^model must be a folder .* 'none' does not exist\.$"):
+    with pytest.raises(ValueError, match=r"^model: there is no file 'none', and no preset"):
         load_model("none")
     file = tmp_path / "weights.bin"
     file.write_bytes(b"")

@@ -37,8 +37,14 @@ def refuse(model: Path, text: Path | None, out: Path, message: str, **options: A
 def test_models(llama: Path, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     start = r"^model must be a folder of transformers or a run of whorl train; "
-    refuse(tmp_path / "none", text, out, start + r"'.*none' does not exist\.$")
+    refuse(
+        tmp_path / "none",
+        text,
+        out,
+        r"^model: there is no file '.*none', and no preset of that name",
+    )
     refuse(text, text, out, start + r"'.*text\.txt' is a file\.$")
+    (tmp_path / "a.gguf").write_bytes(b"GGUF")
     refuse(tmp_path / "a.gguf", text, out, r"^model must be .* is a GGUF file, whose weights")
     folder = tmp_path / "copy"
     shutil.copytree(llama, folder)
