@@ -157,6 +157,8 @@ class ProcessGroup:
                 words = shorten(str(error) or type(error).__name__, 500)
                 found = {"rank": self.rank, "machine": socket.gethostname(), "reason": words}
                 self.store.compare_set("failure", "", json.dumps(found))
+                if self.is_main:
+                    self.store.set("reported", "")
 
     def describe_lost_process(self, error: BaseException | None = None) -> LostProcess:
         """The error that says which other process has ended, and why if it left a reason."""
