@@ -77,7 +77,7 @@ HF = {"Installation", "LiveDiagnosis", "LiveFinding", "Loading", "SinkCache", "U
 HF |= {"diagnose", "disable", "enable", "generate_recomputed", "install", "splice", "uninstall"}
 EXTEND = {"AngleReport", "ExtensionPlan", "FrameworkSupport", "MethodReport", "Recipe"}
 EXTEND |= {"TrainedLength", "WrittenExtension", "plan_extension", "write_extension"}
-FINETUNE = {"FineTuning", "FineTuningProgress", "finetune_model", "is_main_process"}
+FINETUNE = {"FineTuning", "FineTuningProgress", "finetune_model"}
 PACKAGES = {
     "analysis": ANALYSIS,
     "extend": EXTEND,

@@ -45,6 +45,7 @@ CONTENTS: dict[str, list[str]] = {
         "docs/gallery",
         "benchmarks/README",
     ],
+    "Beyond one machine": ["docs/scale", "docs/sweeps", "docs/parallel"],
     "API": ["docs/api/README"],
     "Project": ["README", "CONTRIBUTING", "CHANGELOG", "LOG"],
 }

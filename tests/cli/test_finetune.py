@@ -97,12 +97,15 @@ def test_two_processes_give_the_same_weights(whorl: Whorl, folder: Path, launche
     script = folder / "whorl_command.py"
     script.write_text("import sys\nfrom whorl.cli import main\nsys.exit(main())\n")
     start = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29613"]
+    more = ["--shard"]  # each has a part of every weight
     if launcher == "accelerate":
+        more = []
         pytest.importorskip("accelerate")
         start = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
         start += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
         start += ["--main_process_port", "29614"]
     words = [sys.executable, *start, str(script), *command, "--out", str(folder / "two"), "--json"]
+    words += more
     done = subprocess.run(
         words, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )

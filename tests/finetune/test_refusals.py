@@ -19,9 +19,7 @@ from whorl.finetune import FineTuning, FineTuningProgress, finetune_model, model
 from whorl.finetune.folder_model import open_folder
 from whorl.finetune.lora import add_lora
 from whorl.finetune.models import plan_target
-from whorl.finetune.processes import ProcessGroup
 from whorl.finetune.text import encode_text
-from whorl.finetune.training import _check_processes
 from whorl.finetune.training_folder import TrainingFolder
 from whorl.lab.checkpoint import CheckpointInfo
 
@@ -115,7 +113,7 @@ def test_folders_in_the_way(run: Path, text: Path, tmp_path: Path) -> None:
             finetune_model(run, [text], FineTuning(**TINY), out, force=force)
     assert (out / "thesis.txt").read_text() == "mine"
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=r"^out: '.*training' cannot be created: "):
+    with pytest.raises(ValueError, match=r"^the folder '.*training' cannot be created: "):
         finetune_model(run, [text], FineTuning(**TINY), tmp_path / "file" / "out")
 
 
@@ -282,8 +280,6 @@ def test_lora_without_attention(llama: Path, text: Path) -> None:
 
 
 def test_other_parts() -> None:
-    with pytest.raises(ValueError, match=r"^batch must be a multiple of the 2 processes, .* got 3"):
-        _check_processes(FineTuning(batch=3), ProcessGroup(0, 2))
     with pytest.raises(ValueError, match=r"gives the token 300, and the model has 256; the token"):
         encode_text(["a"], lambda text: [300], (), 256)
     with pytest.raises(ConfigError, match=r"^factor x the trained length must be longer than"):

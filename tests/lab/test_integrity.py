@@ -369,9 +369,9 @@ def test_hashing_reads_every_tensor_once(half: Run, monkeypatch: pytest.MonkeyPa
 KILLED_ANYWHERE = """
 import json, os, signal, sys, torch
 from pathlib import Path
-from whorl.lab import Run, RunConfig, train, trainer
+from whorl.lab import Run, RunConfig, loop, train
 torch.set_num_threads(1)
-trainer._SECONDS_BETWEEN_CHECKPOINTS = 0.0
+loop._SECONDS_BETWEEN_CHECKPOINTS = 0.0
 job = json.load(sys.stdin)
 config = RunConfig.from_dict(job["config"])
 events = ("open", "os.rename", "os.remove", "os.mkdir", "os.listdir")

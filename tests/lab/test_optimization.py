@@ -18,6 +18,7 @@ from whorl.lab.optimization import (
     list_validation_steps,
     take_step,
 )
+from whorl.processes import ParallelModel, ProcessGroup
 
 TRAINED = ["learned", "relative_bias", "shaw", "transformer_xl", "t5", "deberta", "kerple"]
 PER_LAYER = {"name": "rope", "frequencies": "trained"}
@@ -156,7 +157,8 @@ def test_gradients_are_clipped_to_the_norm(small: RunConfig) -> None:
         norms.append(float(torch.cat([grad.flatten() for grad in grads]).norm()))
 
     optimizer.optimizers[0].register_step_pre_hook(record)
-    take_step(model, optimizer, source, training, 1, group_by_part(model))
+    alone = ParallelModel(ProcessGroup(), model, model.loss)
+    take_step(alone, optimizer, source, training, 1, group_by_part(model))
     assert norms == pytest.approx([1e-3], rel=1e-4)
 
 

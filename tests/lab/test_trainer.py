@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from whorl.lab import DataConfig, Interrupted, Model, Run, RunConfig, TrainingProgress, train
-from whorl.lab import trainer as module
+from whorl.lab import loop as module
 
 SAME = ("step", "loss", "learning_rate", "gradient_norm", "gradient_norms", "validation_loss")
 
@@ -112,10 +112,10 @@ def test_dropout_resumes_exactly(small: RunConfig, tmp_path: Path) -> None:
 
 KILLED = """
 import json, os, signal, sys, torch
-from whorl.lab import Model, Run, RunConfig, train, trainer
+from whorl.lab import Model, Run, RunConfig, loop, train
 from whorl.lab.checkpoint import read_checkpoint
 torch.set_num_threads(1)
-trainer._SECONDS_BETWEEN_CHECKPOINTS = 0.0
+loop._SECONDS_BETWEEN_CHECKPOINTS = 0.0
 job = json.load(sys.stdin)
 config, folder = RunConfig.from_dict(job["config"]), job["folder"]
 

@@ -2,6 +2,8 @@
 
 import sys
 
+from whorl._support.launch import is_main_process
+
 __all__ = ["INTERRUPTED", "main"]
 
 INTERRUPTED = 130
@@ -41,9 +43,11 @@ def _run(args: list[str] | None) -> object:
     except (ValueError, OSError) as error:  # what whorl raises for bad input
         from whorl._support.words import escape_controls
 
-        _say("\n".join(map(escape_controls, f"error: {error}".split("\n"))))
+        words = "\n".join(map(escape_controls, f"error: {error}".split("\n")))
+        _say(words, always=not getattr(error, "is_reported", True))
         return 2
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)
+def _say(line: str, *, always: bool = False) -> None:
+    if always or is_main_process():  # of several, the others leave their reasons to the first
+        print(line, file=sys.stderr)

@@ -13,6 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from whorl._support.launch import is_main_process
+
 from ._options import replace_names
 from ._setup import CONFIG_NAMES
 from ._training import format_seconds
@@ -29,6 +31,9 @@ _ROWS = 16
 @contextmanager
 def open_live_view() -> Iterator[Callable[[Sequence[RunStatus]], None]]:
     """A function that draws the status of all runs on standard error, or prints lines."""
+    if not is_main_process():
+        yield _show_nothing
+        return
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield _print_lines(console)
@@ -36,6 +41,10 @@ def open_live_view() -> Iterator[Callable[[Sequence[RunStatus]], None]]:
     started = time.monotonic()
     with Live(console=console, transient=True, refresh_per_second=5) as live:
         yield lambda statuses: live.update(_render_statuses(statuses, time.monotonic() - started))
+
+
+def _show_nothing(statuses: Sequence[RunStatus]) -> None:
+    pass
 
 
 def _render_statuses(statuses: Sequence[RunStatus], seconds: float) -> Group:

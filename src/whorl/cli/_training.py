@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 import whorl
+from whorl._support.launch import is_main_process
 
 __all__ = ["format_seconds", "open_training_bar", "run_table"]
 
@@ -23,6 +24,9 @@ _SECONDS_BETWEEN_LINES = 10.0
 @contextmanager
 def open_training_bar() -> Iterator[Callable[[whorl.lab.TrainingProgress], None]]:
     """A function that shows a ``TrainingProgress`` as a bar or in lines on standard error."""
+    if not is_main_process():
+        yield _show_nothing
+        return
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield _print_lines(console)
@@ -123,6 +127,10 @@ def _print_lines(console: Console) -> Callable[[whorl.lab.TrainingProgress], Non
             console.print(Text(state))
 
     return show
+
+
+def _show_nothing(moment: whorl.lab.TrainingProgress) -> None:
+    pass
 
 
 def _describe_moment(moment: whorl.lab.TrainingProgress) -> str:

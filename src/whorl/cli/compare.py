@@ -14,6 +14,7 @@ import typer
 from rich.text import Text
 
 import whorl
+from whorl._support.launch import is_main_process
 from whorl._support.words import quote
 
 from . import INTERRUPTED, _setup
@@ -152,9 +153,10 @@ def compare(
                 ray=ray,
             )
     except KeyboardInterrupt:
-        print(f"stopped; the same command goes on from {str(folder)!r}.", file=sys.stderr)
+        if is_main_process():
+            print(f"stopped; the same command goes on from {str(folder)!r}.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
-    for status in outcome.failed:
+    for status in outcome.failed if is_main_process() else ():
         reason = replace_names(status.reason, _NAMES)
         print(f"{status.name} failed: {reason}", file=sys.stderr)
     if outcome.comparison is not None:

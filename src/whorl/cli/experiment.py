@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 import whorl
+from whorl._support.launch import is_main_process
 
 from . import INTERRUPTED, _setup
 from ._live import open_live_view
@@ -95,9 +96,10 @@ def experiment(
                 plan, folder, workers=workers, show=show, force=force, command=command, ray=ray
             )
     except KeyboardInterrupt:
-        print(f"stopped; the same command goes on from {str(folder)!r}.", file=sys.stderr)
+        if is_main_process():
+            print(f"stopped; the same command goes on from {str(folder)!r}.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
-    for status in outcome.failed:
+    for status in outcome.failed if is_main_process() else ():
         print(f"{status.name} failed: {replace_names(status.reason, _NAMES)}", file=sys.stderr)
     if outcome.result is not None:
         _show(outcome.result, folder, chart, as_json)

@@ -15,6 +15,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from whorl._support.launch import is_main_process
+
 from . import INTERRUPTED
 from ._options import make_length_option, name_options
 from ._output import JsonFlag, open_progress_bar, print_json, print_page
@@ -82,6 +84,11 @@ Validation = typer.Option(
     rich_help_panel=_TRAINING,
     help="Windows of held-out text that are read before and after; 0 for none [8].",
 )
+Shard = typer.Option(
+    "--shard",
+    rich_help_panel=_LONG,
+    help="Share out the weights over the processes of torchrun or accelerate launch (FSDP2).",
+)
 Force = typer.Option("--force", help="Replace the result of another fine-tuning.")
 
 _FLAGS = (
@@ -96,6 +103,7 @@ _NAMES = {
     "model": "MODEL",
     "force=True": "--force",
     "trained=N": "--trained N",
+    "shard=True": "--shard",
     "lower learning_rate": "lower --learning-rate",
 }
 
@@ -120,13 +128,14 @@ def finetune(
     positions: Annotated[str, Positions] = "all",
     drop_positions: Annotated[bool, DropPositions] = False,
     validation: Annotated[int | None, Validation] = None,
+    shard: Annotated[bool, Shard] = False,
     force: Annotated[bool, Force] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Extend a model and train it for the longer context; the result is a new folder.
 
     Stop it whenever you like: the same command goes on with the same numbers. Under torchrun or
-    accelerate launch, several processes share each batch.
+    accelerate launch, several processes share each batch (docs/scale.md).
     """
     chosen = method if drop_positions else method or "yarn"
     given = {**locals(), "method": chosen}
@@ -137,7 +146,7 @@ def finetune(
     folder = out or Path("runs") / f"{get_model_name(model)}-{label}-{factor:g}x"
     from whorl import finetune as library
 
-    main = library.is_main_process()
+    main = is_main_process()
     try:
         with name_options(_NAMES), open_progress_bar() if main else nullcontext() as show:
 
@@ -152,14 +161,11 @@ def finetune(
                 library.FineTuning(**options),
                 folder,
                 force=force,
+                shard=shard,
                 progress=report,
                 command=shlex.join(["whorl", *sys.argv[1:]]),
             )
-    except (_get_interrupted(), ValueError, OSError) as error:
-        if isinstance(error, (ValueError, OSError)):
-            if main:
-                raise
-            raise typer.Exit(2) from None
+    except _get_interrupted():
         if main:
             print(f"stopped; the same command goes on with {str(folder)!r}.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None

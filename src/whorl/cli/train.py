@@ -12,6 +12,7 @@ import typer
 
 import whorl
 from whorl._support.bounded_json import RESULTS, parse_json
+from whorl._support.launch import is_main_process
 from whorl._support.lengths import parse_length
 from whorl._support.words import quote
 
@@ -45,7 +46,20 @@ Export = typer.Option(
 )
 Scalings = typer.Option(metavar="A,B", help="Also evaluate with these put in, such as yarn.")
 Threads = typer.Option(help="Threads; the same number gives the same numbers again.")
+_SEVERAL = "Large models and several processes (torchrun, accelerate launch)"
+Shard = typer.Option(
+    "--shard",
+    rich_help_panel=_SEVERAL,
+    help="Share out the weights over the processes too (FSDP2), for models that fit in none.",
+)
+Passes = typer.Option(
+    rich_help_panel=_SEVERAL,
+    help="Forward passes that share the sequences of a step, for less memory [1].",
+)
 ShowConfig = typer.Option("--show-config", help="Print the settings as TOML, and stop.")
+
+_NAMES = {name: f"--{name}" for name in ("threads", "scalings", "batch", "passes")}
+_NAMES |= {"precision": "--precision", "shard=True": "--shard"}
 
 
 def train(
@@ -75,6 +89,8 @@ def train(
     scalings: Annotated[str | None, Scalings] = None,
     threads: Annotated[int | None, Threads] = None,
     export: Annotated[Path | None, Export] = None,
+    shard: Annotated[bool, Shard] = False,
+    passes: Annotated[int, Passes] = 1,
     force: _setup.Force = False,
     as_json: JsonFlag = False,
     show_config: Annotated[bool, ShowConfig] = False,
@@ -83,7 +99,8 @@ def train(
 
     Stop it whenever you like: the same command goes on with the same numbers. To go on from
     trained weights, at another length or with another encoding: --from runs/rope --length 512.
-    To train at several lengths, give CONFIG.toml several stages (docs/lab.md).
+    To train at several lengths, give CONFIG.toml several stages (docs/lab.md). Under torchrun or
+    accelerate launch, several processes share each step (docs/scale.md).
     """
     given = config is not None or start is not None
     options = locals() | {"encoding": _read_encoding(encoding, set_ or [], given)}
@@ -103,7 +120,7 @@ def train(
     folder = out or Path("runs") / title
     chosen = tuple(split_words(scalings) or ())
     try:
-        names = name_options({"threads": "--threads", "scalings": "--scalings", **CONFIG_NAMES})
+        names = name_options({**_NAMES, **CONFIG_NAMES})
         with names, open_training_bar() as show, whorl.lab.use_threads(threads):
             run = whorl.lab.train(
                 settings,
@@ -112,10 +129,15 @@ def train(
                 progress=show,
                 force=force,
                 command=shlex.join(["whorl", *sys.argv[1:]]),
+                shard=shard,
+                passes=passes,
             )
     except whorl.lab.Interrupted:
-        print(f"stopped; the same command goes on from {str(folder)!r}.", file=sys.stderr)
+        if is_main_process():
+            print(f"stopped; the same command goes on from {str(folder)!r}.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
+    if not is_main_process():  # the first one exports and prints
+        return
     if export is not None:
         whorl.lab.export_run(run, export)
     results = whorl.lab.collect_results(run, chosen)

@@ -8,15 +8,13 @@
     run_model        a run of whorl train
     lora             LoRA, with embeddings and norms
     steps            a step: gradients, clipping, AdamW
-    processes        several processes of one training
     training_folder  the files of a training under way
     training         ``finetune_model``, which puts these together
 
 A folder of transformers needs the ``hf`` extra, LoRA the ``finetune`` extra. Nothing is downloaded.
 """
 
-from .processes import is_main_process
 from .settings import FineTuning
 from .training import FineTuningProgress, finetune_model
 
-__all__ = ["FineTuning", "FineTuningProgress", "finetune_model", "is_main_process"]
+__all__ = ["FineTuning", "FineTuningProgress", "finetune_model"]

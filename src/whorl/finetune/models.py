@@ -52,6 +52,11 @@ class TunedModel(ABC):
         self.scaling: Mapping[str, Any] | None = None
         self.digest = ""
 
+    @property
+    def device(self) -> torch.device:
+        """The device that the model computes on."""
+        return next(self.module.parameters()).device
+
     @abstractmethod
     def compute_logits(self, tokens: Tensor, positions: Tensor | None) -> Tensor:
         """Logits [B, T, vocab] of tokens [B, T] at positions [B, T]; None counts from 0."""

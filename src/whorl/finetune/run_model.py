@@ -85,7 +85,7 @@ class RunModel(TunedModel):
     ) -> None:
         model = build_model(config.model, vocab=start.model.vocab, longest=config.longest)
         assert isinstance(model, Model)
-        self.start, self.config, self.model = start, start.record(config), model
+        self.start, self.config = start, start.record(config)
         match = match_weights(start, model, self.config)
         match.copy()
         self.report = match.report
@@ -94,6 +94,12 @@ class RunModel(TunedModel):
         corpus = load_corpus(config.data.files, config.data.tokenizer)
         self.about = corpus.about
         self.text = TrainingText(corpus.train, corpus.validation, (), corpus.about["sha256"])
+
+    @property
+    def model(self) -> Model:
+        """The module, as the lab's model."""
+        assert isinstance(self.module, Model)
+        return self.module
 
     def compute_logits(self, tokens: Tensor, positions: Tensor | None) -> Tensor:
         logits: Tensor = self.model(tokens, positions=positions)

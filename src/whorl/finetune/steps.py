@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from whorl.lab.model import derive_seed
+from whorl.processes import ParallelModel, compute_norm, get_local_part
 
 from .models import TunedModel
 from .positions import sample_positions
-from .processes import ProcessGroup
 from .settings import FineTuning
 
 __all__ = ["TrainedWeights", "TuningOptimizer", "take_step"]
@@ -38,7 +38,7 @@ class TrainedWeights:
 
     def list_gradients(self) -> list[Tensor]:
         """The gradients of all of them."""
-        return [w.grad for w in self._weights.values() if w.grad is not None]
+        return _list_gradients(list(self._weights.values()))
 
     def count(self) -> int:
         """The number of trained parameters."""
@@ -71,20 +71,19 @@ class TuningOptimizer:
 
 def take_step(
     model: TunedModel,
+    parallel: ParallelModel,
     weights: TrainedWeights,
     optimizer: TuningOptimizer,
     settings: FineTuning,
     length: int,
     step: int,
-    processes: ProcessGroup,
 ) -> dict[str, Any]:
     """Update the weights once; returns the step's line of metrics."""
-    loss = torch.zeros(())
+    loss = torch.zeros((), device=parallel.processes.device)
     for number in range(settings.accumulation):
-        loss += _add_gradients(model, settings, length, step, number, processes)
-    gradients = weights.list_gradients()
-    processes.average_([loss, *gradients])
-    norms = {part: _compute_norm(group) for part, group in weights.parts.items()}
+        loss += _add_gradients(model, parallel, settings, length, step, number)
+    parallel.processes.sum_([loss])
+    norms = {part: compute_norm(_list_gradients(group)) for part, group in weights.parts.items()}
     total = math.sqrt(sum(norm * norm for norm in norms.values()))
     if not math.isfinite(float(loss)) or not math.isfinite(total):
         raise ValueError(
@@ -92,7 +91,8 @@ def take_step(
             f" {total}; lower learning_rate, which is {optimizer.rate:g}."
         )
     if total > settings.clip:
-        torch._foreach_mul_(gradients, settings.clip / total)
+        parts = [get_local_part(gradient) for gradient in weights.list_gradients()]
+        torch._foreach_mul_(parts, settings.clip / total)
     share = settings.compute_rate_share(step)
     optimizer.step(share)
     return {
@@ -106,25 +106,28 @@ def take_step(
 
 def _add_gradients(
     model: TunedModel,
+    parallel: ParallelModel,
     settings: FineTuning,
     length: int,
     step: int,
     number: int,
-    processes: ProcessGroup,
 ) -> Tensor:
     """Add the gradients of one forward pass; returns its share of the loss."""
     source = torch.Generator().manual_seed(derive_seed(settings.seed, "finetune", step, number))
     tokens = model.text.sample_windows(settings.batch, length, source)
     positions = sample_positions(settings.positions, settings.batch, length, model.target, source)
-    rows = slice(processes.rank, None, processes.world)
-    torch.manual_seed(derive_seed(settings.seed, "dropout", step, number, processes.rank))
-    with torch.autocast("cpu", torch.bfloat16, enabled=settings.precision == "bfloat16"):
-        loss = model.compute_loss(tokens[rows], None if positions is None else positions[rows])
-    share = loss / settings.accumulation
-    share.backward()  # type: ignore[no-untyped-call]
-    return share.detach()
+    (rows,) = parallel.processes.split_rows(settings.batch)
+    rank = parallel.processes.rank
+    torch.manual_seed(derive_seed(settings.seed, "dropout", step, number, rank))
+    mine = tokens[rows]
+    return parallel.add_gradients(
+        len(mine) / settings.batch / settings.accumulation,
+        mine,
+        None if positions is None else positions[rows],
+        last=number == settings.accumulation - 1,
+        bfloat16=settings.precision == "bfloat16",
+    )
 
 
-def _compute_norm(weights: list[Tensor]) -> float:
-    grads = [weight.grad for weight in weights if weight.grad is not None]
-    return float(torch.stack(torch._foreach_norm(grads)).norm()) if grads else 0.0
+def _list_gradients(weights: list[Tensor]) -> list[Tensor]:
+    return [weight.grad for weight in weights if weight.grad is not None]

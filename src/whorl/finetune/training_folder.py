@@ -9,8 +9,7 @@ model-yarn-4x/             appears whole when the training is done, and the othe
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,7 +17,6 @@ from whorl._support.bounded_json import RESULTS, parse_json
 from whorl._support.files import create_folder_atomically, write_file_atomically
 from whorl._support.words import quote
 from whorl.lab.checkpoint import SavedCheckpoint, read_checkpoint
-from whorl.lab.files import lock_folder
 from whorl.lab.integrity import check_lines, read_checked, write_checked
 
 from .models import TunedModel, WrittenTraining
@@ -73,17 +71,6 @@ class TrainingFolder:
                 " another folder, or pass force=True to replace it."
             )
         return {key: one for key, one in report.items() if key != "checksum"}
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Create the folder of the training, and keep other processes out of it."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            why = error.strerror or error
-            raise ValueError(f"out: {str(self.folder)!r} cannot be created: {why}.") from None
-        with lock_folder(self.folder):
-            yield
 
     def prepare(self, settings: Mapping[str, Any]) -> None:
         """Write the settings, or check that an earlier call had the same ones.

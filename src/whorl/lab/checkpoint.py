@@ -16,6 +16,7 @@ from torch import Tensor
 from whorl._support.extras import import_extra
 from whorl._support.files import write_file_atomically
 from whorl._support.words import quote
+from whorl.processes import split_like
 
 from .integrity import FORMAT, check_format, compute_checksum, compute_tensor_checksum
 
@@ -68,9 +69,9 @@ class CheckpointInfo:
         safe = import_extra("safetensors.torch", by="whorl.lab", extra="lab")
         tensors: dict[str, Tensor] = {}
         for name, weight in model.named_parameters():
-            tensors[_WEIGHT_PREFIX + name] = weight.detach().contiguous()
+            tensors[_WEIGHT_PREFIX + name] = weight.detach().cpu().contiguous()
             for key, value in optimizer.get_state(weight).items():
-                tensors[f"{_OPTIMIZER_PREFIX}{key}.{name}"] = value.contiguous()
+                tensors[f"{_OPTIMIZER_PREFIX}{key}.{name}"] = value.cpu().contiguous()
         about = {
             "format": str(FORMAT),
             "step": str(self.step),
@@ -117,11 +118,16 @@ class SavedCheckpoint:
     def load(self, model: NamedWeights, optimizer: OptimizerState) -> None:
         """Copy the weights into ``model`` and the saved state into ``optimizer``."""
         self.load_weights(model)
+        self.load_optimizer(model, optimizer)
+
+    def load_optimizer(self, model: NamedWeights, optimizer: OptimizerState) -> None:
+        """Copy the saved state into ``optimizer``; the weights of ``model`` may be in shards."""
         for name, weight in model.named_parameters():
             state: dict[str, Any] = {}
             for key in _STATE_KEYS:
                 if (value := self.tensors.get(f"{_OPTIMIZER_PREFIX}{key}.{name}")) is not None:
-                    state[key] = value.clone()
+                    whole = value.to(weight.device, copy=True)
+                    state[key] = split_like(whole, weight) if value.dim() else whole
             if state:
                 optimizer.load_state(weight, state)
 

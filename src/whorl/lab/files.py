@@ -3,17 +3,19 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from whorl._support.bounded_json import RESULTS, JsonError, parse_json, read_within
 from whorl._support.files import create_folder_atomically, write_file_atomically
 from whorl._support.locks import hold_lock
+from whorl.processes import ProcessGroup, check_shared_folder
 
 __all__ = [
     "format_json",
     "lock_folder",
+    "lock_together",
     "read_json",
     "replace_non_finite",
     "resolve_free_folder",
@@ -57,6 +59,25 @@ def lock_folder(folder: Path) -> Iterator[None]:
                 f"{str(folder)!r} is in use by another process; wait for it, or choose another"
                 " folder."
             )
+        yield
+
+
+@contextmanager
+def lock_together(processes: ProcessGroup, folder: Path) -> Iterator[None]:
+    """Create a folder, and hold its lock in the first of several processes, which all see it."""
+    with ExitStack() as stack:
+
+        def take_lock() -> None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ValueError(
+                    f"the folder {str(folder)!r} cannot be created: {error.strerror or error}."
+                ) from None
+            stack.enter_context(lock_folder(folder))
+
+        processes.run_on_main(take_lock)
+        check_shared_folder(processes, folder)
         yield
 
 

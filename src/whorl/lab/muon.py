@@ -6,7 +6,7 @@
 
 ``torch.optim.Muon`` computes the same in bfloat16, which most CPUs do not have: there a step of the
 lab's model spent half of its time in it (LOG.md). Here matrices of the same shape are also made
-orthogonal together.
+orthogonal together, and weights may be in shards (FSDP2), of which a part is no matrix of its own.
 
 Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/.
 """
@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from whorl.processes import join_parts, split_like
 
 __all__ = ["Muon"]
 
@@ -50,11 +52,13 @@ class Muon(torch.optim.Optimizer):
                 if weight.grad is not None:
                     by_shape[weight.shape].append(weight)
             for (rows, columns), weights in by_shape.items():
-                updates = torch.stack([self._add_momentum(weight) for weight in weights])
+                # Of weights in shards, every process makes the whole matrix orthogonal.
+                mixes = [join_parts(self._add_momentum(weight)) for weight in weights]
+                updates = torch.stack(mixes)
                 rate = group["lr"] * math.sqrt(max(1.0, rows / columns))
                 for weight, update in zip(weights, orthogonalize(updates), strict=True):
                     weight.mul_(1 - group["lr"] * group["weight_decay"])
-                    weight.sub_(update.to(weight.dtype), alpha=rate)
+                    weight.sub_(split_like(update.to(weight.dtype), weight), alpha=rate)
 
     def _add_momentum(self, weight: Tensor) -> Tensor:
         """Update the momentum of a weight; returns Nesterov's mix of it and the gradient."""

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whorl.processes import ParallelModel, compute_norm, get_local_part
+
 from .config import TrainingConfig
 from .data import DataSource
 from .model import LanguageModel, derive_seed
@@ -26,6 +28,7 @@ __all__ = [
     "TrainingOptimizer",
     "compute_rate_share",
     "compute_validation_loss",
+    "find_device",
     "group_by_part",
     "group_parameters",
     "list_validation_steps",
@@ -140,10 +143,10 @@ def list_validation_steps(steps: int) -> list[int]:
 @torch.no_grad()
 def compute_validation_loss(model: LanguageModel, source: DataSource) -> float:
     """Mean loss in nats of the validation batch; the model is left in training mode."""
-    batch = source.get_validation()
+    batch, device = source.get_validation(), find_device(model)
     model.eval()
     total, count = 0.0, 0
-    pairs = (torch.split(one, _VALIDATION_ROWS) for one in (batch.tokens, batch.targets))
+    pairs = (torch.split(x.to(device), _VALIDATION_ROWS) for x in (batch.tokens, batch.targets))
     for tokens, targets in zip(*pairs, strict=True):
         asked = int((targets >= 0).sum())
         total += asked * float(model.loss(tokens, targets))
@@ -155,10 +158,10 @@ def compute_validation_loss(model: LanguageModel, source: DataSource) -> float:
 @torch.no_grad()
 def validate_stage(model: LanguageModel, source: DataSource, length: int) -> dict[str, float]:
     """Loss and accuracy of validation at ``length``; the model is left in training mode."""
-    batch = source.get_validation(length)
+    batch, device = source.get_validation(length), find_device(model)
     model.eval()
     loss, right, count = 0.0, 0, 0
-    pairs = (torch.split(one, _VALIDATION_ROWS) for one in (batch.tokens, batch.targets))
+    pairs = (torch.split(x.to(device), _VALIDATION_ROWS) for x in (batch.tokens, batch.targets))
     for tokens, targets in zip(*pairs, strict=True):
         asked = targets >= 0
         logits = model(tokens)[asked].float()  # [N, vocab]
@@ -167,6 +170,11 @@ def validate_stage(model: LanguageModel, source: DataSource, length: int) -> dic
         count += len(logits)
     model.train()
     return {"loss": loss / count, "accuracy": right / count}
+
+
+def find_device(model: LanguageModel) -> torch.device:
+    """The device that a model computes on."""
+    return next(model.parameters()).device
 
 
 def group_by_part(model: LanguageModel) -> dict[str, list[Tensor]]:
@@ -178,7 +186,7 @@ def group_by_part(model: LanguageModel) -> dict[str, list[Tensor]]:
 
 
 def take_step(
-    model: LanguageModel,
+    parallel: ParallelModel,
     optimizer: TrainingOptimizer,
     source: DataSource,
     training: TrainingConfig,
@@ -186,14 +194,9 @@ def take_step(
     parts: Mapping[str, list[Tensor]],
 ) -> dict[str, Any]:
     """Update the weights once; returns the step's line of metrics."""
-    questions = source.get_batch(step)
-    torch.manual_seed(derive_seed(training.seed, "dropout", step))
-    with torch.autocast("cpu", torch.bfloat16, enabled=training.precision == "bfloat16"):
-        loss = model.loss(questions.tokens, questions.targets)
-    loss.backward()  # type: ignore[no-untyped-call]
-    norms = {name: _compute_norm(weights) for name, weights in parts.items()}
+    value = _add_gradients(parallel, source, training, step)
+    norms = {name: compute_norm(_list_gradients(weights)) for name, weights in parts.items()}
     total = math.sqrt(sum(norm * norm for norm in norms.values()))
-    value = float(loss.detach())
     if not math.isfinite(value) or not math.isfinite(total):
         raise ValueError(
             f"training diverged at step {step}: the loss is {value}, the gradient norm {total};"
@@ -202,7 +205,7 @@ def take_step(
             f" {training.embedding_learning_rate:g} for embeddings)."
         )
     if total > training.clip:
-        grads = [w.grad for weights in parts.values() for w in weights if w.grad is not None]
+        grads = [get_local_part(g) for weights in parts.values() for g in _list_gradients(weights)]
         torch._foreach_mul_(grads, training.clip / total)
     share = compute_rate_share(training, step)
     optimizer.step(share)
@@ -216,8 +219,24 @@ def take_step(
     }
 
 
-def _compute_norm(weights: list[Tensor]) -> float:
-    grads = [weight.grad for weight in weights if weight.grad is not None]
-    if not grads:
-        return 0.0
-    return float(torch.stack(torch._foreach_norm(grads)).norm())
+def _add_gradients(
+    parallel: ParallelModel, source: DataSource, training: TrainingConfig, step: int
+) -> float:
+    """Add the gradients of a step's batch in all processes; returns its mean loss."""
+    questions, processes = source.get_batch(step), parallel.processes
+    asked = int((questions.targets >= 0).sum())
+    passes = processes.split_rows(len(questions.tokens), parallel.passes)
+    total = torch.zeros((), device=processes.device)
+    for number, rows in enumerate(passes):
+        number_and_rank = (number, processes.rank) if len(passes) * processes.world > 1 else ()
+        torch.manual_seed(derive_seed(training.seed, "dropout", step, *number_and_rank))
+        tokens, targets = questions.tokens[rows], questions.targets[rows]
+        weight = int((targets >= 0).sum()) / asked  # so that every target counts alike
+        last, bfloat16 = number == len(passes) - 1, training.precision == "bfloat16"
+        total += parallel.add_gradients(weight, tokens, targets, last=last, bfloat16=bfloat16)
+    processes.sum_([total])
+    return float(total)
+
+
+def _list_gradients(weights: Iterable[Tensor]) -> list[Tensor]:
+    return [weight.grad for weight in weights if weight.grad is not None]

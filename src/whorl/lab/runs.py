@@ -22,6 +22,7 @@ from typing import IO, Any
 from whorl._support.bounded_json import RESULTS, parse_json
 from whorl._support.files import remove_parts, write_file_atomically
 from whorl._support.words import quote
+from whorl.processes import ProcessGroup
 
 from . import files
 from .architectures import build_model, count_vocab
@@ -164,13 +165,7 @@ class Run:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Create the folder if necessary, and hold its lock in a with block."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(
-                f"the folder {str(self.folder)!r} cannot be created: {error.strerror or error}."
-            ) from None
-        with files.lock_folder(self.folder):
+        with files.lock_together(ProcessGroup(), self.folder):
             yield
 
     def _list_foreign_files(self) -> list[str]:

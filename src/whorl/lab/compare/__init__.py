@@ -10,14 +10,17 @@ from whorl.lab import files
 from whorl.lab.architectures import build_model
 from whorl.lab.data import open_data_source
 from whorl.lab.evaluate import add_scaling
+from whorl.lab.files import lock_together
 from whorl.lab.runs import Run
+from whorl.processes import open_processes
 
 from .gather import build_comparison, find_runs, load_comparison
-from .plan import BUDGETS, BudgetName, ComparisonPlan
+from .plan import BUDGETS, BudgetName, ComparisonPlan, PlannedRun
 from .pool import RunStatus, ShowStatus, count_cores, run_all
 from .ray_workers import check_ray
 from .speed import measure_speed, read_speed
 from .timing import estimate_steps, fit_plan
+from .together import check_workers, run_together
 
 __all__ = [
     "BUDGETS",
@@ -62,7 +65,8 @@ def compare(
     """Train and evaluate every run of ``plan`` below ``folder``, and write the report there.
 
     Runs that are already there are not trained again, so that the same call continues after an
-    interruption. Ctrl-C saves every run before KeyboardInterrupt is raised.
+    interruption. Ctrl-C saves every run before KeyboardInterrupt is raised. Processes that a
+    launcher started train one run after the other together; only the first one writes.
 
     Args:
         workers: how many runs are trained at a time, by default one per core, or as many as the Ray
@@ -73,55 +77,83 @@ def compare(
         ray: train the runs as tasks of Ray: "local" starts one on this machine, "HOST:PORT" is a
             cluster. By default they are processes of this machine.
     """
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers must be at least 1; got {workers}.")
-    folder = Path(folder)
-    runs = plan.list_runs()
-    # Too little text, or an encoding that the model cannot have, fails before any process starts.
+    with open_processes() as processes:
+        folder = Path(folder)
+        runs = plan.list_runs()
+        check_workers(workers, ray, processes)
+        # Too little text, or an encoding that the model cannot have, fails before anything starts.
+        about = _check_runs(runs)
+        if ray is not None:
+            check_ray(ray)
+        show = show or _show_nothing
+        with lock_together(processes, folder):
+            if processes.is_main:
+                remove_parts(folder, _REPORT_FILES)
+            started = (runs, folder, about)
+            if processes.world > 1:
+                statuses = run_together(
+                    *started, processes, show=show, force=force, command=command
+                )
+            else:
+                ways: dict[str, Any] = {"workers": workers, "ray": ray, "show": show}
+                statuses = run_all(*started, **ways, force=force, command=command)
+            report = _Reporting(runs, statuses, folder, show, command, speed)
+            outcome = report.write() if processes.is_main else Outcome(None, report.failed, folder)
+            processes.wait()
+        return outcome
+
+
+def _check_runs(runs: Sequence[PlannedRun]) -> dict[str, Any]:
+    """Raise ValueError if a run cannot be trained; returns the corpus."""
     source = open_data_source(runs[0].config)
     for run in runs:
         for scaling in (None, *run.scalings):
             shape = add_scaling(run.config, scaling)
             build_model(shape, vocab=source.vocab, longest=run.config.longest)
-    if ray is not None:
-        check_ray(ray)
-    folder.mkdir(parents=True, exist_ok=True)
-    show = show or _show_nothing
-    with files.lock_folder(folder):
-        remove_parts(folder, _REPORT_FILES)
-        statuses = run_all(
-            runs,
-            folder,
-            source.about,
-            workers=workers,
-            show=show,
-            force=force,
-            command=command,
-            ray=ray,
-        )
-        done = [run for run, status in zip(runs, statuses, strict=True) if status.state == "done"]
-        failed = tuple(status for status in statuses if status.state == "failed")
+    return source.about
+
+
+@dataclass
+class _Reporting:
+    """What the report of some runs is made of."""
+
+    runs: Sequence[PlannedRun]
+    statuses: Sequence[RunStatus]
+    folder: Path
+    show: ShowStatus
+    command: str
+    speed: bool
+
+    @property
+    def failed(self) -> tuple[RunStatus, ...]:
+        return tuple(status for status in self.statuses if status.state == "failed")
+
+    def write(self) -> Outcome:
+        """Measure the speed, if asked for, and write the report."""
+        both = zip(self.runs, self.statuses, strict=True)
+        done = [run for run, status in both if status.state == "done"]
+        failed = self.failed
         if not done:
-            return Outcome(None, failed, folder)
+            return Outcome(None, failed, self.folder)
         measured, stopped = None, False
-        if speed:
+        if self.speed:
             try:
                 measured, last = measure_speed(
-                    done, folder, lambda status: show([*statuses, status])
+                    done, self.folder, lambda status: self.show([*self.statuses, status])
                 )
                 failed += (last,) if last.state == "failed" else ()
             except KeyboardInterrupt:  # the runs are finished, so report on them without a speed
                 stopped = True
         comparison = build_comparison(
-            [Run(folder / x.name) for x in done], command=command, speed=measured
+            [Run(self.folder / x.name) for x in done], command=self.command, speed=measured
         )
         comparison["unfinished"] = [
             {"name": status.name, "reason": status.reason} for status in failed
         ]
-        write_report(comparison, folder)
-    if stopped:
-        raise KeyboardInterrupt
-    return Outcome(comparison, failed, folder)
+        write_report(comparison, self.folder)
+        if stopped:
+            raise KeyboardInterrupt
+        return Outcome(comparison, failed, self.folder)
 
 
 def rewrite_report(folder: str | Path) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Worker processes: each handles one request, as ``whorl.lab.worker`` says, on one thread."""
 
 import json
-import os
 import queue
 import signal
 import subprocess
@@ -11,6 +10,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from whorl._support.launch import build_environment
 
 if TYPE_CHECKING:
     from .pool import PlannedJob
@@ -33,7 +34,7 @@ class WorkerProcess:
             stderr=self._words,
             text=True,
             cwd=cwd,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env=build_environment(OMP_NUM_THREADS="1"),
             start_new_session=True,  # Ctrl-C reaches the first process only, which stops the others
         )
         assert self._process.stdin is not None

@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from whorl._support.launch import build_environment
 from whorl.lab.config import RunConfig
 from whorl.lab.encodings import format_title
 from whorl.lab.environment import describe_environment
@@ -107,6 +108,7 @@ def time_steps(
     from whorl.lab.architectures import build_model
     from whorl.lab.data import open_data_source
     from whorl.lab.optimization import TrainingOptimizer, group_by_part, take_step
+    from whorl.processes import ParallelModel, ProcessGroup
 
     found: dict[str, list[float]] = {name: [] for name in configs}
     source = open_data_source(next(iter(configs.values())))
@@ -118,9 +120,10 @@ def time_steps(
             model.reset_parameters(config.training.seed)
             model.train()
             optimizer, parts = TrainingOptimizer(model, config.training), group_by_part(model)
+            parallel = ParallelModel(ProcessGroup(), model, model.loss)
             for step in range(STEPS + 1):
                 start = time.perf_counter()
-                take_step(model, optimizer, source, config.training, step + 1, parts)
+                take_step(parallel, optimizer, source, config.training, step + 1, parts)
                 if step:  # the first allocates the optimizer's state
                     found[name].append(time.perf_counter() - start)
             progress(number * len(names) + n + 1, ROUNDS * len(names))
@@ -175,7 +178,7 @@ def _run_process(
             stdout=subprocess.PIPE,
             stderr=words,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env=build_environment(OMP_NUM_THREADS="1"),
             start_new_session=True,  # Ctrl-C reaches this process only, which stops the other
         ) as process,
     ):

@@ -20,6 +20,7 @@ from whorl.lab.optimization import (
     group_by_part,
     take_step,
 )
+from whorl.processes import ParallelModel, ProcessGroup, open_processes
 
 from .plan import ComparisonPlan
 from .speed import STEPS_PER_ENCODING
@@ -68,10 +69,11 @@ def estimate_steps(plan: ComparisonPlan, minutes: float, workers: int) -> int:
 
 def _time_step(model: LanguageModel, source: DataSource, config: RunConfig) -> float:
     optimizer, parts = TrainingOptimizer(model, config.training), group_by_part(model)
+    parallel = ParallelModel(ProcessGroup(), model, model.loss)
     best = float("inf")
     for step in range(1, _TIMED_STEPS + 1):
         start = time.perf_counter()
-        take_step(model, optimizer, source, config.training, step, parts)
+        take_step(parallel, optimizer, source, config.training, step, parts)
         best = min(best, time.perf_counter() - start)
     return best
 
@@ -106,12 +108,19 @@ def fit_plan(plan: ComparisonPlan, minutes: float, folder: Path, workers: int) -
         "thirds": plan.thirds,
         "base": plan.base.to_dict(),
     }
-    if note.exists() and (found := _read_note(note))["asked"] == asked:
-        return _set_steps(plan, found["steps"])
-    steps = estimate_steps(plan, minutes, workers)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_checked(note, {"asked": asked, "steps": steps})
-    return _set_steps(plan, steps)
+
+    def choose_steps() -> int:
+        if note.exists() and (found := _read_note(note))["asked"] == asked:
+            return int(found["steps"])
+        # Processes that train together are about as fast as so many workers.
+        steps = estimate_steps(plan, minutes, workers if alone else processes.world)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_checked(note, {"asked": asked, "steps": steps})
+        return steps
+
+    with open_processes() as processes:
+        alone = processes.world == 1
+        return _set_steps(plan, processes.run_on_main(choose_steps))
 
 
 def _read_note(path: Path) -> dict[str, Any]:

@@ -17,9 +17,12 @@ from whorl._support.words import quote
 from whorl.lab import files
 from whorl.lab.compare.pool import RunStatus, ShowStatus, run_all
 from whorl.lab.compare.ray_workers import check_ray
+from whorl.lab.compare.together import check_workers, run_together
 from whorl.lab.environment import describe_environment
+from whorl.lab.files import lock_together
 from whorl.lab.integrity import read_checked, write_checked
 from whorl.lab.toml_tables import read_toml
+from whorl.processes import open_processes
 
 from .definition import (
     BudgetName,
@@ -102,7 +105,8 @@ def run_experiment(
     """Run every row of ``plan`` with every seed below ``folder``, and write the report there.
 
     Rows that are already there are not run again, so that the same call continues after an
-    interruption. Ctrl-C saves every run before KeyboardInterrupt is raised.
+    interruption. Ctrl-C saves every run before KeyboardInterrupt is raised. Processes that a
+    launcher started train one row after the other together; only the first one writes.
 
     Args:
         workers: how many rows run at a time, by default one per core, or as many as the Ray cluster
@@ -112,33 +116,30 @@ def run_experiment(
         ray: run the rows as tasks of Ray: "local" starts one on this machine, "HOST:PORT" is a
             cluster. By default they are processes of this machine.
     """
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers must be at least 1; got {workers}.")
-    folder = Path(folder)
-    jobs = list_jobs(plan)
-    configs = list_configs(plan)
-    label_measures(plan, configs)
-    corpus = check_jobs(plan, configs)
-    if ray is not None:
-        check_ray(ray)
-    folder.mkdir(parents=True, exist_ok=True)
-    with files.lock_folder(folder):
-        remove_parts(folder, _REPORT_FILES)
-        _store_plan(plan, folder, corpus, command, force)
-        statuses = run_all(
-            jobs,
-            folder,
-            {},
-            workers=workers,
-            show=show or _show_nothing,
-            force=force,
-            command=command,
-            ray=ray,
-        )
-        failed = tuple(status for status in statuses if status.state == "failed")
-        if all(status.state != "done" for status in statuses):
-            return ExperimentOutcome(None, failed, folder)
-        result = _build_report(plan, folder, {one.name: one.reason for one in failed})
+    with open_processes() as processes:
+        folder = Path(folder)
+        jobs = list_jobs(plan)
+        configs = list_configs(plan)
+        label_measures(plan, configs)
+        corpus = check_jobs(plan, configs)
+        check_workers(workers, ray, processes)
+        if ray is not None:
+            check_ray(ray)
+        with lock_together(processes, folder):
+            processes.run_on_main(lambda: _store_plan(plan, folder, corpus, command, force))
+            show = show or _show_nothing
+            if processes.world > 1:
+                statuses = run_together(
+                    jobs, folder, {}, processes, show=show, force=force, command=command
+                )
+            else:
+                ways: dict[str, Any] = {"workers": workers, "ray": ray, "show": show}
+                statuses = run_all(jobs, folder, {}, **ways, force=force, command=command)
+            failed = tuple(status for status in statuses if status.state == "failed")
+            result = None
+            if processes.is_main and any(status.state == "done" for status in statuses):
+                result = _build_report(plan, folder, {one.name: one.reason for one in failed})
+            processes.wait()
     return ExperimentOutcome(result, failed, folder)
 
 
@@ -190,6 +191,7 @@ def _store_plan(
     plan: ExperimentPlan, folder: Path, corpus: dict[str, Any], command: str, force: bool
 ) -> None:
     """Write what was asked for, which ``rewrite_report`` reads; refuse another experiment."""
+    remove_parts(folder, _REPORT_FILES)
     path = folder / _PLAN_FILE
     if path.exists() and not force and (found := read_checked(path))["experiment"] != plan.name:
         raise ValueError(
