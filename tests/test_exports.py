@@ -55,6 +55,7 @@ ANALYSIS |= {
 }
 ANALYSIS |= {"attention_scale", "bases", "bias_curves", "cache_drift", "circle", "decay"}
 ANALYSIS |= {"denominators", "entropy", "envelope", "explain", "extensions", "frequencies"}
+ANALYSIS |= {"explain_scaling"}
 ANALYSIS |= {"inner_products", "permutation", "permutations", "position_map", "precision"}
 ANALYSIS |= {"properties", "similarity", "term_maps", "terms", "recoverability", "pair_gradients"}
 ANALYSIS |= {"PairGradients", "PositionRecovery", "Recoverability"}
@@ -68,6 +69,7 @@ DIAGNOSIS = {"RULES", "SEVERITIES", "ConfigDiagnosis", "DiagnosisRule", "Finding
 DIAGNOSIS |= {"diagnose", "find_rule"}
 INSPECTION = {"Alias", "CompletePairs", "FrameworkComparison", "GroupReport", "Inspection"}
 INSPECTION |= {"LengthReport", "ModelExtension", "Remark", "inspect"}
+INSPECTION |= {"ComparedFact", "ModelDifference", "compare_models"}
 PLOTS = {"PALETTE", "SUFFIXES", "Theme", "accuracy", "bench", "catalogue", "check_path"}
 PLOTS |= {"inspection", "lab", "lab_costs", "lab_lengths", "lab_positions", "lab_training"}
 PLOTS |= {"extension", "extension_lengths", "extension_positions", "extension_retrieval"}

@@ -73,7 +73,7 @@ COMMANDS += " properties train"
 
 def test_help_and_version_load_no_torch() -> None:
     pytest.importorskip("typer")
-    calls = [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS.split())]
+    calls = [[], ["--help"], ["--version"], *([name, "--help"] for name in COMMANDS.split())]
     modules = modules_after(HELP.format(calls=calls))
     assert modules & {"torch", "numpy", "altair", "transformers"} == set()
     assert "torch" in modules_after(HELP.format(calls=[["info", "--json"]]))  # it can fail

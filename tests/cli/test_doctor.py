@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from whorl.configs.diagnosis import RULES
+from whorl.configs.diagnosis import RULES, SEVERITIES
 from whorl.configs.diagnosis.engine import LLAMA
 
 Whorl = Callable[..., Any]
@@ -140,7 +140,11 @@ def test_nothing_to_fix(whorl: Whorl, config: Callable[..., str]) -> None:
 def test_list_has_every_rule(whorl: Whorl) -> None:
     done = whorl("doctor", "--list")
     assert done.code == 0
-    assert all(f"  {name}  " in done.out for name in RULES)
+    listed = [line.split()[0] for line in done.out.splitlines() if line[:2] == "  " != line[2:4]]
+    named = [name for name in listed if name in RULES]
+    groups = {s: sorted(n for n, rule in RULES.items() if rule.severity == s) for s in SEVERITIES}
+    assert named == [name for group in groups.values() for name in group]
+    assert all(f"{severity}s ({len(group)}): " in done.out for severity, group in groups.items())
     assert [rule["id"] for rule in json.loads(whorl("doctor", "--list", "--json").out)] == [*RULES]
 
 

@@ -89,3 +89,18 @@ def test_a_config_that_cannot_be_read_is_one_for_the_doctor(
     path.write_text(json.dumps({**sizes, "rope_theta": "x"}), encoding="utf-8")
     assert whorl("inspect", str(path)).err.endswith(" explains 1 error in it.\n")
     assert "whorl doctor" not in whorl("inspect", str(tmp_path / "absent.json")).err
+
+
+@pytest.mark.slow
+def test_two_models_side_by_side(whorl: Callable[..., Any]) -> None:
+    done = whorl("inspect", "llama-3-8b", "llama-3.1-8b")
+    assert done.code == 0
+    assert "differ in context" in " ".join(done.out.split())
+    assert max(map(len, done.out.splitlines())) <= 80
+    rows = [line.split() for line in done.out.splitlines()]
+    assert ["base", "500,000", "500,000"] in rows
+    found = json.loads(whorl("inspect", "llama-3-8b", "llama-3-8b", "--json").out)
+    assert found["verdict"] == "llama-3-8b and llama-3-8b treat positions alike."
+    assert not any(fact["differs"] for fact in found["facts"])
+    refused = whorl("inspect", "llama-3-8b", "llama-3.1-8b", "--extend", "yarn")
+    assert "--extend is about one model; name one, or leave it out." in refused.err

@@ -15,6 +15,7 @@ LENGTHS = {
     ("compare", "--length"),
     ("doctor", "--length"),
     ("explain", "--position"),
+    ("explain", "--trained"),
     ("extend", "--trained"),
     ("finetune", "--length"),
     ("finetune", "--trained"),

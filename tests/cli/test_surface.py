@@ -84,8 +84,27 @@ SURFACE = {
         "--workers",
         "name",
     ],
-    "explain": ["--base", "--dim", "--heads", "--json", "--position", "encoding"],
-    "explore": ["--no-open", "--port", "--runs", "config"],
+    "explain": [
+        "--base",
+        "--dim",
+        "--factor",
+        "--heads",
+        "--json",
+        "--position",
+        "--trained",
+        "encoding",
+    ],
+    "explore": [
+        "--export",
+        "--factor",
+        "--method",
+        "--no-open",
+        "--picture",
+        "--port",
+        "--runs",
+        "config",
+        "other",
+    ],
     "extend": [
         "--budget",
         "--chart",
@@ -193,6 +212,7 @@ SURFACE = {
         "--plot",
         "--trained",
         "config",
+        "other",
     ],
     "stream": [
         "--chart",
@@ -268,9 +288,18 @@ def test_version(whorl: Callable[..., Any]) -> None:
     assert whorl("--version") == (0, f"whorl {library.__version__}\n", "")
 
 
-def test_without_arguments_it_shows_the_help(whorl: Callable[..., Any]) -> None:
+def test_without_arguments_it_says_what_to_do_first(whorl: Callable[..., Any]) -> None:
+    from whorl.cli._start import COMMANDS
+
     done = whorl()
-    assert "Usage: whorl" in done.out + done.err
+    assert (done.code, done.err) == (0, "")
+    assert all(command in done.out for command in COMMANDS)
+    assert max(map(len, done.out.splitlines())) <= 80
+    assert done.out.index("inspect") < done.out.index("By task")
+    for command in COMMANDS:
+        program, name, *options = command.split()
+        assert program == "whorl"
+        assert {each for each in options if each.startswith("--")} <= set(SURFACE[name])
 
 
 @pytest.mark.parametrize("args", [["inof"], ["info", "--jsn"], ["bench", "--out"]])

@@ -2,6 +2,7 @@
 
     properties     the report card of an encoding (``_measures`` measures it)
     explain        an encoding step by step, on small numbers
+    explain_scaling  a scaling step by step
     frequencies    inverse frequencies, wavelengths, angles, paths on the circle
     decay          envelope, Abel's bound, scores by distance, effect of the base, biases
     aliasing       far distances that look near again
@@ -32,6 +33,7 @@ from .denominators import Denominator, Denominators, denominators
 from .drift import Drift, cache_drift
 from .entropy import Entropy, ScaleEntropy, attention_scale, entropy
 from .explain import Explanation, ExplanationStep, explain
+from .explain_scaling import explain_scaling
 from .extensions import Extensions, ScalingExtension, extensions
 from .frequencies import Circle, FrequencyTable, PairAngles, angles, circle, frequencies
 from .gradients import PairGradients, pair_gradients
@@ -96,6 +98,7 @@ __all__ = [
     "entropy",
     "envelope",
     "explain",
+    "explain_scaling",
     "extensions",
     "frequencies",
     "inner_products",

@@ -70,7 +70,7 @@ def extensions(
     ladder = Ladder.of(rotary_dim, base)
     found, left_out = [], []
     for name in chosen:
-        made = _make_scaling(name, float(factor), original_context, rotary_dim // 2)
+        made = make_scaling(name, float(factor), original_context, rotary_dim // 2)
         if made is None:
             left_out.append(name)
             continue
@@ -103,7 +103,7 @@ def extensions(
     )
 
 
-def _make_scaling(name: str, factor: float, context: int, pairs: int) -> tuple[Scaling, str] | None:
+def make_scaling(name: str, factor: float, context: int, pairs: int) -> tuple[Scaling, str] | None:
     """The scaling for this factor, and a note about it; None if it needs more options."""
     options: dict[str, Any] = {"factor": factor, "original_context": context}
     note = ""

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Correction", "print_diagnosis", "print_rule", "print_rules"]
 
+#: What a finding of each severity means, from worst to mildest.
+_MEANINGS = {
+    "error": "the model computes something else than the config says, or does not load",
+    "warning": "some software reads the config differently, or text gets worse in some use",
+    "note": "worth knowing; nothing needs to change",
+}
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold blue"}
 
 
@@ -103,18 +109,22 @@ def _count_by_severity(found: ConfigDiagnosis) -> str:
 
 
 def print_rules(rules: Iterable[DiagnosisRule]) -> None:
-    """Print one line for each rule, errors first."""
-    from whorl.configs.diagnosis import SEVERITIES
-
+    """Print one line for each rule, by severity, and in alphabetical order."""
     console = Console(highlight=False)
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for rule in sorted(rules, key=lambda rule: SEVERITIES.index(rule.severity)):
-        severity = Text(rule.severity, _STYLES[rule.severity].removeprefix("bold "))
-        table.add_row(severity, rule.id, Text(rule.what))
-    console.print(table)
+    sorted_rules = sorted(rules, key=lambda rule: rule.id)
+    for severity, meaning in _MEANINGS.items():
+        chosen = [rule for rule in sorted_rules if rule.severity == severity]
+        console.print(
+            Text.assemble((f"{severity}s", _STYLES[severity]), f" ({len(chosen)}): {meaning}")
+        )
+        table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for rule in chosen:
+            table.add_row(f"  {rule.id}", Text(rule.what))
+        console.print(table)
+        console.print()
+    console.print(Text("whorl doctor --explain ID gives the reason and an example.", "dim"))
 
 
 def print_rule(rule: DiagnosisRule) -> None:

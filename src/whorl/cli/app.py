@@ -8,6 +8,7 @@ import typer
 
 import whorl
 
+from ._start import print_start
 from .bench import bench
 from .check import check
 from .compare import compare
@@ -32,7 +33,7 @@ __all__ = ["app"]
 app = typer.Typer(
     help="Position encodings for PyTorch: which to choose, and how fast they are here.",
     epilog="Example: whorl compare",
-    no_args_is_help=True,
+    invoke_without_command=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -47,6 +48,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _handle_root(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -54,7 +56,8 @@ def _handle_root(
         ),
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        print_start()
 
 
 def _join_lines(command: Callable[..., None]) -> str:

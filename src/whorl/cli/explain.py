@@ -1,11 +1,11 @@
-"""``whorl explain``: an encoding step by step, on numbers that can be followed by hand."""
+"""``whorl explain``: an encoding or a scaling step by step, on numbers to follow by hand."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich import box
@@ -13,17 +13,23 @@ from rich.table import Table
 from rich.text import Text
 
 import whorl
+from whorl._support.words import quote, suggest_name
 
-from ._options import make_position_option
+from ._options import make_length_option, make_position_option
 from ._output import JsonFlag, print_result
 
 __all__ = ["explain"]
 
-Name = typer.Argument(metavar="ENCODING", help="Such as rope, alibi or rope+alibi.")
-Position = make_position_option("The position, or distance, to look at.")
+Name = typer.Argument(
+    metavar="NAME",
+    help="An encoding, such as rope, alibi or rope+alibi, or a scaling, such as yarn.",
+)
+Position = make_position_option("The position, or distance, to look at [3; else the last].")
 Dim = typer.Option("--dim", help="Width of a head [8].")
 Heads = typer.Option("--heads", help="Number of heads [4].")
 Base = typer.Option("--base", help="Base of the frequencies, where it has one.")
+Factor = typer.Option("--factor", help="Of a scaling: new length over the trained one [4].")
+Trained = make_length_option("Of a scaling: tokens of training [4096].", "--trained")
 
 _SMALL, _LARGE = 1e-5, 1e9  # columns of such numbers have powers of ten
 _ROWS = 64  # of a table of learned positions, as far as the position allows
@@ -31,37 +37,80 @@ _ROWS = 64  # of a table of learned positions, as far as the position allows
 
 def explain(
     encoding: Annotated[str, Name],
-    position: Annotated[int, Position] = 3,
+    position: Annotated[int | None, Position] = None,
     dim: Annotated[int | None, Dim] = None,
     heads: Annotated[int | None, Heads] = None,
     base: Annotated[float | None, Base] = None,
+    factor: Annotated[float | None, Factor] = None,
+    trained: Annotated[int | None, Trained] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what an encoding does at a position: pairs, angles, rotation, biases, terms.
+    """Show what an encoding does at a position, or a scaling to a longer context, step by step.
 
-    The last table has scores at several places: equal differences, equal scores? Options that the
-    encoding does not use are refused.
+    Of an encoding: pairs, angles, rotation, biases, terms, and scores at several places: equal
+    differences, equal scores? Of a scaling: which pairs it slows, and which angles follow. Options
+    that are not used are refused.
     """
+    from whorl.scaling import names as scaling_names
+
+    given = {"dim": dim, "heads": heads, "base": base, "factor": factor, "trained": trained}
+    options = {name: value for name, value in given.items() if value is not None}
+    if encoding in scaling_names():
+        print_result(_explain_scaling(encoding, position, options), as_json, _render_page)
+        return
+    for name in ("factor", "trained"):
+        if name in options:
+            raise ValueError(f"--{name} is about a scaling, such as yarn; leave it out.")
+    print_result(
+        _explain_encoding(encoding, 3 if position is None else position, options),
+        as_json,
+        _render_page,
+    )
+
+
+def _explain_scaling(
+    name: str, position: int | None, options: dict[str, Any]
+) -> whorl.analysis.Explanation:
+    if "heads" in options:
+        raise ValueError("--heads is about an encoding; a scaling is the same for all heads.")
+    if "dim" in options:
+        options["head_dim"] = options.pop("dim")
+    return whorl.analysis.explain_scaling(name, position, **options)
+
+
+def _explain_encoding(
+    encoding: str, position: int, options: dict[str, Any]
+) -> whorl.analysis.Explanation:
     from whorl.analysis.sizes import make_for_sizes, refuse_unused
 
-    given = {"dim": dim, "heads": heads, "base": base}
-    refuse_unused(
-        [encoding], [word for word, value in given.items() if value is not None], "explain"
-    )
+    _suggest_scaling(encoding)
+    refuse_unused([encoding], list(options), "explain")
     found = whorl.analysis.explain(
         make_for_sizes(
             encoding,
-            num_heads=4 if heads is None else heads,
-            head_dim=8 if dim is None else dim,
+            num_heads=options.get("heads", 4),
+            head_dim=options.get("dim", 8),
             max_length=max(_ROWS, position + 1),
-            **({} if base is None else {"base": base}),
+            **({"base": options["base"]} if "base" in options else {}),
         ),
         position,
     )
     if "max_length=" in found.encoding and position >= _ROWS:
         note = f"The table has {position + 1} rows instead of {_ROWS}, to hold position {position}."
         found = dataclasses.replace(found, notes=(*found.notes, note))
-    print_result(found, as_json, _render_page)
+    return found
+
+
+def _suggest_scaling(name: str) -> None:
+    """Refuse a name that is like that of a scaling, and like that of no encoding."""
+    from whorl.scaling import names as scaling_names
+
+    known = [*whorl.names(), *scaling_names()]
+    if "+" not in name and name not in known:
+        raise ValueError(
+            f"unknown name {quote(name)}{suggest_name(name, known)} Encodings:"
+            f" {', '.join(whorl.names())}. Scalings: {', '.join(scaling_names())}."
+        )
 
 
 def _render_page(found: whorl.analysis.Explanation) -> Iterator[Table | Text]:

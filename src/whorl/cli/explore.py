@@ -1,4 +1,4 @@
-"""``whorl explore``: a local page on a model's positions."""
+"""``whorl explore``: a local page on a model's positions, or the same as one file to send."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ._output import open_progress_bar
+
 if TYPE_CHECKING:
-    from whorl.explore.state import ExplorerState
+    from whorl.explore.state import ExploredConfig, ExplorerState
 
 __all__ = ["explore"]
 
@@ -17,26 +19,92 @@ Config = typer.Argument(
     help="config.json, its folder, a GGUF file, a preset to start with, or a model in the local"
     " Hugging Face cache.",
 )
+Other = typer.Argument(
+    metavar="OTHER", help="A second one, with --export or --picture: both side by side."
+)
 Port = typer.Option(min=1, max=65_535, metavar="N", help="Where to listen; a free port by default.")
 Open = typer.Option("--no-open", help="Print the address only; open no browser.")
 Runs = typer.Option(metavar="FOLDER", help="Results of whorl compare, for the second page.")
+Export = typer.Option(
+    metavar="FILE.html",
+    help="Write one file that stands alone, with every method in steps of its factor, and stop.",
+)
+Picture = typer.Option(
+    metavar="FILE", help="Draw the charts: .png, .svg, .html or .json, without a browser; and stop."
+)
+Method = typer.Option(metavar="NAME", help="Of --picture: the extension to draw [yarn].")
+Factor = typer.Option(metavar="F", help="Of --picture: its factor [4].")
 
 
 def explore(
     config: Annotated[str | None, Config] = None,
+    other: Annotated[str | None, Other] = None,
     port: Annotated[int | None, Port] = None,
     no_open: Annotated[bool, Open] = False,
     runs: Annotated[Path | None, Runs] = None,
+    export: Annotated[Path | None, Export] = None,
+    picture: Annotated[Path | None, Picture] = None,
+    method: Annotated[str | None, Method] = None,
+    factor: Annotated[float | None, Factor] = None,
 ) -> None:
     """Look at a model's positions in the browser: charts, sliders, what inspect and doctor say.
 
     The page is served to this machine only, and nothing is loaded from elsewhere. Ctrl-C ends it.
+    With --export the page is one file that can be sent.
     """
+    if picture is None and (method is not None or factor is not None):
+        raise ValueError("--method and --factor are about --picture; add it, or leave them out.")
+    if export is not None or picture is not None:
+        _write(config, other, export, picture, method, factor)
+        return
+    if other is not None:
+        raise ValueError(
+            "two configs are shown side by side in a file: add --export FILE.html or --picture"
+            " FILE.png; or whorl inspect A B."
+        )
     from whorl.explore.compare import read_runs
     from whorl.explore.server import serve
 
     comparison = None if runs is None else read_runs(runs)
     serve(_build_state(config, comparison), port=port, browser=not no_open)
+
+
+def _write(
+    config: str | None,
+    other: str | None,
+    export: Path | None,
+    picture: Path | None,
+    method: str | None,
+    factor: float | None,
+) -> None:
+    """Write the page, the picture or both, and print their names."""
+    import whorl
+    from whorl._support.files import write_file_atomically
+    from whorl.explore import export as exporting
+    from whorl.explore.picture import draw_picture
+
+    if config is None:
+        raise ValueError("--export and --picture need a config; name one.")
+    if export is not None and export.suffix != ".html":
+        raise ValueError(
+            f"--export writes HTML; name a file that ends in .html, not {str(export)!r}."
+        )
+    if picture is not None:
+        whorl.plots.check_path(picture)
+    models = [_load(each) for each in (config, other) if each is not None]
+    if export is not None:
+        with open_progress_bar() as show:
+            document = exporting.build_document(models, progress=show)
+        write_file_atomically(export, exporting.render_page(document))
+        print(export)
+    if picture is not None:
+        whorl.plots.save(draw_picture(models, method, factor), picture)
+        print(picture)
+
+
+def _load(name: str) -> ExploredConfig:
+    state = _build_state(name, None)
+    return state.given or state.find_config({"preset": state.preset})
 
 
 def _build_state(config: str | None, comparison: dict[str, object] | None) -> ExplorerState:

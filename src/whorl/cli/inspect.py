@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -28,6 +29,7 @@ Config = typer.Argument(
     help="config.json, its folder, a GGUF file, a preset such as llama-3.1-8b (--list), or a model"
     " in the local Hugging Face cache, such as Qwen/Qwen3-8B.",
 )
+Other = typer.Argument(metavar="OTHER", help="A second one, to be shown beside it.")
 Length = make_length_option("What texts of so many tokens would meet.")
 Extend = typer.Option(metavar="NAME", help="What a scaling would do: yarn, linear, ntk, llama3 ...")
 Factor = typer.Option(metavar="F", help="New length over the trained one; else as --length needs.")
@@ -40,6 +42,7 @@ Mistakes = typer.Option(help="Read it with the mistakes that this framework make
 
 def inspect(
     config: Annotated[str | None, Config] = None,
+    other: Annotated[str | None, Other] = None,
     length: Annotated[int | None, Length] = None,
     extend: Annotated[str | None, Extend] = None,
     factor: Annotated[float | None, Factor] = None,
@@ -52,6 +55,8 @@ def inspect(
 ) -> None:
     """Show what a model's positions really are: layout, wavelengths, reach, who reads it otherwise.
 
+    With two configs, both are shown side by side, and where they differ.
+
     Exit code 0, or 2 if the config cannot be read.
     """
     if list_presets:
@@ -59,6 +64,11 @@ def inspect(
         return
     if config is None:
         raise ValueError("inspect: name a config.json, a folder, a preset or a model; see --help.")
+    if other is not None:
+        alone = {"extend": extend, "factor": factor, "trained": trained, "plot": plot}
+        _refuse_for_two(alone)
+        _compare(config, other, length, layer_type, parity, as_json)
+        return
     if plot is not None:
         whorl.plots.check_path(plot)
     from whorl.configs import inspection
@@ -93,6 +103,35 @@ def _count_errors(config: str) -> str:
         return ""
     errors = "1 error" if count == 1 else f"{count} errors"
     return f" whorl doctor {shlex.quote(config)} explains {errors} in it." if count else ""
+
+
+def _refuse_for_two(given: Mapping[str, object]) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"--{name} is about one model; name one, or leave it out.")
+
+
+def _compare(
+    config: str,
+    other: str,
+    length: int | None,
+    layer_type: str | None,
+    parity: Parity | None,
+    as_json: bool,
+) -> None:
+    """Print two models side by side."""
+    from whorl.configs import inspection
+
+    mistakes = None if parity is None else parity.value
+    found = inspection.compare_models(
+        *(
+            inspection.inspect(each, length=length, layer_type=layer_type, parity=mistakes)
+            for each in (config, other)
+        )
+    )
+    from whorl.configs.inspection.tables import render_difference
+
+    print_result(found, as_json, render_difference)
 
 
 def _list_presets(as_json: bool) -> None:

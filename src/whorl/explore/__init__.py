@@ -5,6 +5,9 @@
     curves       the numbers of the charts, for one layer group and several scalings
     report       the results of inspect and doctor, and the config to copy
     rewrite      the config with the values of the sliders written into it
+    export       one page in one file, of a model with steps, or of two models
+    heat         the heat map of that page
+    picture      wavelengths as a picture, without a browser
     compare      biases, report card and lab results, for the second page
     api          functions from JSON to JSON, which check requests and call the above
     connections  a time limit for requests, and a limit for their number

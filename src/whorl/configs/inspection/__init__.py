@@ -2,6 +2,7 @@
 
 from whorl.scaling.aliasing import Alias
 
+from .difference import ComparedFact, ModelDifference, compare_models
 from .extension import ModelExtension
 from .frameworks import FrameworkComparison, Remark
 from .inspector import inspect
@@ -11,12 +12,15 @@ from .report import GroupReport, Inspection
 
 __all__ = [
     "Alias",
+    "ComparedFact",
     "CompletePairs",
     "FrameworkComparison",
     "GroupReport",
     "Inspection",
     "LengthReport",
+    "ModelDifference",
     "ModelExtension",
     "Remark",
+    "compare_models",
     "inspect",
 ]

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from whorl.scaling import Description
 
+from .difference import ModelDifference
 from .frameworks import FrameworkComparison
 from .report import GroupReport, Inspection
 from .words import (
@@ -23,7 +24,7 @@ from .words import (
     select_comparisons,
 )
 
-__all__ = ["render_terminal"]
+__all__ = ["render_difference", "render_terminal"]
 
 _COLOURS = {"agrees": "green", "differs": "red", "refuses": "red", "unknown": "dim"}
 _STATUSES = {"kept": "green", "blended": "yellow", "interpolated": "cyan", "unused": "dim"}
@@ -43,6 +44,23 @@ def render_terminal(found: Inspection) -> list[RenderableType]:
         names = ", ".join(sorted(found.model.parts))
         lines += ["", Text(f"Parts: {names}; this page shows the layers that process text.")]
     return [*lines, *_render_patches(found)]
+
+
+def render_difference(found: ModelDifference) -> list[RenderableType]:
+    """What ``whorl inspect A B`` prints; facts that differ are in colour."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for model in (found.first, found.second):
+        table.add_column(Text(model.source), overflow="fold", ratio=1)
+    part = found.facts[0].part
+    for fact in found.facts:
+        if fact.part != part:
+            table.add_row()
+            part = fact.part
+        style = "yellow" if fact.differs else "dim"
+        name = Text(f"{fact.name} *" if fact.differs else fact.name, "cyan")
+        table.add_row(name, Text(fact.first, style), Text(fact.second, style))
+    return [Text(found.verdict, "bold"), "", table, "", Text("* differs", "dim")]
 
 
 def _render_group(report: GroupReport) -> list[RenderableType]:
