@@ -16,6 +16,7 @@ from .gather import build_comparison, find_runs, load_comparison
 from .plan import BUDGETS, BudgetName, ComparisonPlan
 from .pool import RunStatus, ShowStatus, count_cores, run_all
 from .ray_workers import check_ray
+from .search import SearchResult, search_rates
 from .speed import measure_speed, read_speed
 from .timing import estimate_steps, fit_plan
 
@@ -25,6 +26,7 @@ __all__ = [
     "ComparisonPlan",
     "Outcome",
     "RunStatus",
+    "SearchResult",
     "build_comparison",
     "compare",
     "count_cores",
@@ -32,6 +34,7 @@ __all__ = [
     "fit_plan",
     "load_comparison",
     "rewrite_report",
+    "search_rates",
     "write_report",
 ]
 
@@ -75,6 +78,8 @@ def compare(
     """
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1; got {workers}.")
+    if ray is not None:
+        check_ray(ray)
     folder = Path(folder)
     runs = plan.list_runs()
     # Too little text, or an encoding that the model cannot have, fails before any process starts.
@@ -83,8 +88,6 @@ def compare(
         for scaling in (None, *run.scalings):
             shape = add_scaling(run.config, scaling)
             build_model(shape, vocab=source.vocab, longest=run.config.longest)
-    if ray is not None:
-        check_ray(ray)
     folder.mkdir(parents=True, exist_ok=True)
     show = show or _show_nothing
     with files.lock_folder(folder):

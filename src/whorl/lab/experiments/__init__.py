@@ -114,13 +114,13 @@ def run_experiment(
     """
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1; got {workers}.")
+    if ray is not None:
+        check_ray(ray)
     folder = Path(folder)
     jobs = list_jobs(plan)
     configs = list_configs(plan)
     label_measures(plan, configs)
     corpus = check_jobs(plan, configs)
-    if ray is not None:
-        check_ray(ray)
     folder.mkdir(parents=True, exist_ok=True)
     with files.lock_folder(folder):
         remove_parts(folder, _REPORT_FILES)
