@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ import pytest
 
 from whorl.cli.compare import Budget
 from whorl.lab import compare as experiment
-from whorl.lab.compare import BUDGETS, ComparisonPlan, Outcome, RunStatus
+from whorl.lab.compare import BUDGETS, ComparisonPlan, Outcome, RunStatus, load_comparison
+from whorl.lab.compare.search import Trial
 
 for package in ("safetensors", "tomli_w", "altair", "vl_convert"):
     pytest.importorskip(package)
 
 Whorl = Callable[..., Any]
+PUBLISHED = next((Path(__file__).parents[2] / "benchmarks").glob("*-compare.json"))
 TINY = ["--layers=1", "--width=32", "--heads=2", "--length=32", "--batch=4", "--steps=6"]
 
 
@@ -83,6 +86,36 @@ def test_commas_of_options_do_not_split_encodings(whorl: Whorl, asked: dict[str,
     assert asked["plan"].encodings == rows
 
 
+def test_the_best_of_a_search_is_compared(
+    whorl: Whorl, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def search(
+        names: list[str], base: Any, folder: Path, **options: Any
+    ) -> experiment.SearchResult:
+        asked["search"] = (names, folder, options["trials"], options["ray"])
+        trials = [
+            Trial(n, f"rope(base={n}.0)", {"learning_rate": 0.01 * n}, loss)
+            for n, loss in ((1, math.inf), (2, 1.25), (3, 2.5))
+        ]
+        return experiment.SearchResult({"rope(base=1..9)": tuple(trials)})
+
+    def compare(plan: ComparisonPlan, folder: Path, **options: Any) -> Outcome:
+        asked["plan"] = plan
+        return Outcome(load_comparison(PUBLISHED), (), folder)
+
+    monkeypatch.setattr(experiment, "search_rates", search)
+    monkeypatch.setattr(experiment, "compare", compare)
+    args = ["compare", "--encodings=rope(base=1..9)", "--search=3", "--ray=local"]
+    done = whorl(*args, "--out", str(tmp_path))
+    assert asked["search"] == (["rope(base=1..9)"], tmp_path / "search", 3, "local")
+    assert asked["plan"].encodings == ("rope(base=2.0)",)
+    assert asked["plan"].list_runs()[0].config.training.learning_rate == 0.02
+    for words in ("diverged", "1.2500", "# rope(base=1..9): loss 1.2500", "learning_rate = 0.02"):
+        assert words in done.out
+    found = json.loads(whorl(*args, "--json").out)
+    assert found["search"]["encodings"][0]["best"]["encoding"] == "rope(base=2.0)"
+
+
 @pytest.mark.slow
 def test_a_comparison(whorl: Whorl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = tmp_path / "text.txt"
@@ -119,6 +152,13 @@ def test_a_comparison(whorl: Whorl, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["--workers", "-1"], "--workers must be at least 1; got -1"),
         (["--ray", "lokal"], "--ray must be local, or HOST:PORT of a Ray cluster such as 10.0.0.1"),
         (["--ray", "a:1", "--minutes", "5"], "--minutes needs --workers here: say how many runs"),
+        (
+            ["--encodings", "rope(base=1..9)"],
+            "--encodings: 'rope(base=1..9)' has an option to search",
+        ),
+        (["--search", "5", "--minutes", "5"], "--search: leave --minutes out, because the trials"),
+        (["--search", "5", "--learning-rates", "1"], "--search: leave --learning-rates out"),
+        (["--search", "0"], "--search must be at least 1 trial of each encoding; got 0."),
         (["--chart", "x.gif"], "must end in .png, .svg, .html or .json"),
         (["--length", "60000"], "the longest evaluation needs a document of 960001 bytes"),
     ],

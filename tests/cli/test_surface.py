@@ -49,6 +49,7 @@ SURFACE = {
         "--qk-norm",
         "--ray",
         "--scalings",
+        "--search",
         "--seeds",
         "--steps",
         "--task",

@@ -8,7 +8,7 @@ import signal
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -21,7 +21,11 @@ from . import INTERRUPTED, _setup
 from ._live import open_live_view
 from ._options import name_options, replace_names, split_words
 from ._output import JsonFlag, print_json, print_page
+from ._rate_search import check_search, fill_specs, render_search
 from ._setup import CONFIG_NAMES, build_config
+
+if TYPE_CHECKING:
+    from whorl.lab.compare import SearchResult
 
 __all__ = ["compare"]
 
@@ -52,6 +56,12 @@ Seeds = typer.Option(
 )
 Minutes = typer.Option(help="Choose the number of steps so that it takes about so many minutes.")
 Rates = typer.Option(metavar="A,B", help="Train matrices at these learning rates, to compare them.")
+Search = typer.Option(
+    metavar="N",
+    help="First give every encoding N trials of its learning rates, and of options that are written"
+    " as 'rope(base=1e3..1e6)' or 'rope(layout=half|interleaved)'; then compare the best. Needs the"
+    " extra search.",
+)
 Out = typer.Option(
     "--out", metavar="FOLDER", help="Write runs and report to this folder (runs/BUDGET)."
 )
@@ -65,7 +75,8 @@ Workers = typer.Option(
 )
 
 _NAMES = {
-    name: f"--{name}" for name in ("encodings", "scalings", "seeds", "minutes", "workers", "ray")
+    name: f"--{name}"
+    for name in ("encodings", "scalings", "seeds", "minutes", "workers", "ray", "search")
 }
 _NAMES |= CONFIG_NAMES
 
@@ -96,6 +107,7 @@ def compare(
     attention: _setup.Attention = None,
     qk_norm: _setup.QkNorm = None,
     learning_rates: Annotated[str | None, Rates] = None,
+    search: Annotated[int | None, Search] = None,
     no_speed: Annotated[bool, NoSpeed] = False,
     force: _setup.Force = False,
     as_json: JsonFlag = False,
@@ -118,13 +130,15 @@ def compare(
         _show(experiment.rewrite_report(rebuild), rebuild, chart, as_json)
         return
     with name_options(_NAMES):
+        specs, searched = fill_specs(split_specs(encodings or ""))
         plan = experiment.ComparisonPlan.from_budget(
             budget.value,
-            encodings=None if encodings is None else split_specs(encodings),
+            encodings=None if encodings is None else specs,
             scalings=[] if scalings == "none" else split_words(scalings),
             seeds=seeds,
         )
     _check_config(config)
+    check_search(search, searched, {"--learning-rates": learning_rates, "--minutes": minutes})
     plan = dataclasses.replace(
         plan,
         base=build_config(config, options, plan.base),
@@ -142,16 +156,16 @@ def compare(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: save, then stop
     try:
         with name_options(_NAMES), open_live_view() as show:
-            outcome = experiment.compare(
-                plan,
-                folder,
-                workers=workers,
-                show=show,
-                force=force,
-                command=command,
-                speed=not no_speed,
-                ray=ray,
-            )
+            how: dict[str, Any] = {"workers": workers, "show": show, "force": force, "ray": ray}
+            how["command"] = command
+            found = None
+            if search is not None:
+                names = [one.text for one in searched] or plan.encodings
+                found = experiment.search_rates(
+                    names, plan.base, folder / "search", trials=search, **how
+                )
+                plan = found.apply(plan)
+            outcome = experiment.compare(plan, folder, speed=not no_speed, **how)
     except KeyboardInterrupt:
         if is_main_process():
             print(f"stopped; the same command goes on from {str(folder)!r}.", file=sys.stderr)
@@ -160,21 +174,28 @@ def compare(
         reason = replace_names(status.reason, _NAMES)
         print(f"{status.name} failed: {reason}", file=sys.stderr)
     if outcome.comparison is not None:
-        _show(outcome.comparison, folder, chart, as_json)
+        _show(outcome.comparison, folder, chart, as_json, found)
     if outcome.failed:
         raise typer.Exit(2)
 
 
-def _show(comparison: dict[str, Any], folder: Path, chart: Path | None, as_json: bool) -> None:
+def _show(
+    comparison: dict[str, Any],
+    folder: Path,
+    chart: Path | None,
+    as_json: bool,
+    found: SearchResult | None = None,
+) -> None:
     if chart is not None:
         whorl.plots.save(whorl.plots.lab(comparison), chart)
     if as_json:
-        print_json(comparison)
+        print_json(comparison if found is None else {**comparison, "search": found.to_dict()})
         return
     from whorl.lab.compare.tables import build_terminal_tables
 
     where = Text(f"report: {folder / 'report.html'}", no_wrap=True, overflow="ignore")
-    print_page(*build_terminal_tables(comparison), where)
+    trials = [] if found is None else render_search(found)
+    print_page(*trials, *build_terminal_tables(comparison), where)
 
 
 def _check_config(file: Path | None) -> None:

@@ -18,6 +18,7 @@ from .gather import build_comparison, find_runs, load_comparison
 from .plan import BUDGETS, BudgetName, ComparisonPlan, PlannedRun
 from .pool import RunStatus, ShowStatus, count_cores, run_all
 from .ray_workers import check_ray
+from .search import SearchResult, search_rates
 from .speed import measure_speed, read_speed
 from .timing import estimate_steps, fit_plan
 from .together import check_workers, run_together
@@ -28,6 +29,7 @@ __all__ = [
     "ComparisonPlan",
     "Outcome",
     "RunStatus",
+    "SearchResult",
     "build_comparison",
     "compare",
     "count_cores",
@@ -35,6 +37,7 @@ __all__ = [
     "fit_plan",
     "load_comparison",
     "rewrite_report",
+    "search_rates",
     "write_report",
 ]
 
@@ -81,10 +84,10 @@ def compare(
         folder = Path(folder)
         runs = plan.list_runs()
         check_workers(workers, ray, processes)
-        # Too little text, or an encoding that the model cannot have, fails before anything starts.
-        about = _check_runs(runs)
         if ray is not None:
             check_ray(ray)
+        # Too little text, or an encoding that the model cannot have, fails before anything starts.
+        about = _check_runs(runs)
         show = show or _show_nothing
         with lock_together(processes, folder):
             if processes.is_main:

@@ -74,14 +74,16 @@ class ComparisonPlan:
     encodings: names, compositions such as "learned+rope", or specs with options such as
     "rope(base=100)", which also name the rows. scalings: rotary encodings without a scaling of
     their own are also evaluated with each of them. learning_rates: every encoding is trained with
-    each of them for the matrices of its layers, instead of the rate from the trials. thirds:
-    whether each run is also trained with a third of the steps.
+    each of them for the matrices of its layers, instead of the rate from the trials. rates: other
+    learning rates of some encodings, by option of ``TrainingConfig``. thirds: whether
+    each run is also trained with a third of the steps.
     """
 
     encodings: tuple[str, ...]
     scalings: tuple[str, ...] = ()
     seeds: int = 1
     learning_rates: tuple[float, ...] = ()
+    rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     thirds: bool = True
     base: RunConfig = field(default_factory=RunConfig)
 
@@ -167,6 +169,8 @@ class ComparisonPlan:
         model = dataclasses.replace(self.base.model, encoding=spec)
         training = dataclasses.replace(self.base.training, seed=seed)
         training = set_learning_rates(training, spec, model.width)
+        found: dict[str, Any] = dict(self.rates.get(spec, {}))
+        training = dataclasses.replace(training, **found)
         if rate is not None:
             training = dataclasses.replace(training, learning_rate=rate)
         return dataclasses.replace(self.base, model=model, training=training)

@@ -118,13 +118,13 @@ def run_experiment(
     """
     with open_processes() as processes:
         folder = Path(folder)
+        check_workers(workers, ray, processes)
+        if ray is not None:
+            check_ray(ray)
         jobs = list_jobs(plan)
         configs = list_configs(plan)
         label_measures(plan, configs)
         corpus = check_jobs(plan, configs)
-        check_workers(workers, ray, processes)
-        if ray is not None:
-            check_ray(ray)
         with lock_together(processes, folder):
             processes.run_on_main(lambda: _store_plan(plan, folder, corpus, command, force))
             show = show or _show_nothing
