@@ -16,6 +16,15 @@ CONTENTS: dict[str, list[str]] = {
         "docs/debug-a-port",
         "docs/build-your-own",
     ],
+    "中文": [
+        "docs/zh/README",
+        "docs/zh/choose",
+        "docs/zh/extend-a-model",
+        "docs/zh/debug-a-port",
+        "docs/zh/build-your-own",
+        "docs/zh/rope-derivation",
+        "README.zh",
+    ],
     "Encodings": [
         "docs/encodings/README",
         "docs/scalings",

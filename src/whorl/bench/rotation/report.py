@@ -117,19 +117,20 @@ class Report(BenchmarkReport[CellResult]):
 
 
 def render_readme_parts(report: Report) -> dict[str, str]:
-    """Markdown for the README files, by place: "speed", "halves", "accuracy", "losses"."""
+    """Markdown for the README files by place: "headline" and "speed" and so on."""
     lost = build_loss_table(report)
     tables = [table for table in build_speed_tables(report, merged=True) if table.rows]
     full = [table for table in tables if table.title.startswith("float32")]
     halves = [table for table in tables if table not in full]
+    headline = report.render_headline()
     speed = [
-        report.render_headline(),
-        *_describe_best(report),
+        headline,
         *map(render_markdown, full),
         LEGEND,
         report.summarize_targets(),
     ]
     return {
+        "headline": "\n\n".join([headline, *_describe_best(report)]),
         "speed": "\n\n".join(speed),
         "halves": "\n\n".join(map(render_markdown, halves)),
         "accuracy": render_markdown(build_accuracy_table(report)),

@@ -19,6 +19,7 @@ __all__ = [
     "format_headline",
     "group_claims",
     "render_markdown",
+    "render_verdict",
 ]
 
 # Headings of claims by kind, in the order in which they are shown.
@@ -32,6 +33,12 @@ _OUTCOMES = {
     "not decidable": "yellow",
     "not yet": "cyan",
 }
+
+
+def render_verdict(comparison: Mapping[str, Any]) -> str:
+    """The verdict as Markdown, with the machine and the command below it."""
+    parts = write_verdict(ComparisonView(comparison)), format_headline(comparison)
+    return "\n\n".join(map(_escape_markdown, parts)) + "\n"
 
 
 def render_markdown(comparison: Mapping[str, Any], *, claims: bool = False) -> str:
