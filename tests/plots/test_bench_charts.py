@@ -63,8 +63,33 @@ def test_speed_keeps_the_fastest_form_of_each_on_the_fewest_threads() -> None:
 
 
 def test_accuracy_leaves_out_what_has_no_logarithm() -> None:
-    found = [(r["who"], r["position"], r["error"]) for r in rows(plots.accuracy(REPORT))]
+    drawn = plots.accuracy(REPORT).to_dict()["layer"][0]["data"]["values"]
+    found = [(r["who"], r["position"], r["error"]) for r in drawn]
     assert found == [("whorl", 1, 3e-8), ("whorl", 100, 3e-8), ("peer", 100, 5e-6)]
+
+
+def test_libraries_that_share_a_line_share_a_label() -> None:
+    errors = {"whorl": [0.0, 3e-8, 3e-8], "one": [0.0, 1e-7, 5e-6], "two": [0.0, 1.2e-7, 6e-6]}
+    found = {"positions": [0, 1, 100], "errors": {**errors, "far": [0.0, 1e-7, 1.0]}}
+    *_, lines, text = plots.accuracy({"accuracy": found}).to_dict()["layer"]
+    assert {row["group"] for row in lines["data"]["values"]} == {"whorl", "one\ntwo", "far"}
+    labels = text["data"]["values"]
+    assert [row["words"] for row in labels] == ["far", "one", "two", "whorl"]
+    places = [row["error"] for row in labels]
+    assert places == sorted(places, reverse=True), "labels are one under the other"
+    assert len(set(places)) == 4
+
+
+def test_speed_shows_one_dtype() -> None:
+    half = cell("prefill-512", 1, result("whorl", "inplace", 0.7))
+    half["cell"]["dtype"] = "bfloat16"
+    both = {**REPORT, "cells": [*REPORT["cells"], half]}
+    assert {row["dtype"] for row in rows(plots.speed(both))} == {"float32"}
+    chosen = plots.speed(both, dtype="bfloat16")
+    assert [row["ratio"] for row in rows(chosen)] == [0.7]
+    assert "bfloat16, 1 thread" in chosen.to_dict()["title"]["subtitle"][0]
+    with pytest.raises(ValueError, match=r"dtype must be one of float32, bfloat16; got 'half'\."):
+        plots.speed(both, dtype="half")
 
 
 @pytest.mark.parametrize("with_accuracy", [True, False])
@@ -80,7 +105,7 @@ def test_bench_draws_what_the_report_has(tmp_path: Path, with_accuracy: bool) ->
 def test_every_axis_names_its_unit(chart: Any) -> None:
     text = json.dumps(chart(REPORT).to_dict())
     titles = {
-        plots.speed: ["time (multiples of copy_, log scale)"],
+        plots.speed: ["multiples of copy_ (log scale)"],
         plots.accuracy: [
             "position (tokens, log scale)",
             "largest error of cos and sin (absolute, log scale)",

@@ -1,6 +1,8 @@
 """Every chart of the catalogue: drawn from its numbers, titled, with units, and never blank."""
 
 import json
+import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from whorl import plots, scaling
 from whorl.analysis import attended
 from whorl.plots import catalogue
 from whorl.plots._draw import list_colors
+from whorl.plots.decay import _smooth
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
@@ -111,7 +114,7 @@ def test_attention_of_known_weights() -> None:
         ("aliasing", {"dim": 2, "length": 3}, "the further away a token is, the less alike"),
         ("aliasing", {"dim": 2, "length": 3}, "no: past its fall, nothing looks as near as 2"),
         ("aliasing", {"dim": 8, "base": 10.0}, "yes: 37 apart looks 0.498 alike, 2 apart 0.44"),
-        ("decay", {"dim": 8}, "all divided by |q| |k|"),
+        ("decay", {"dim": 8, "length": 64}, "mean |score| / (|q| |k|), so at most 1"),
         ("similarity", {"encoding": "xpos", "length": 4}, "no score for later keys: it is for"),
         ("scores", {"dim": 8, "length": 1000}, "one position in 16"),
         ("similarity", {"dim": 8, "length": 640}, "one position in 10"),
@@ -161,9 +164,61 @@ def test_narrow_heads_show_the_pairs_they_have() -> None:
 
 def test_the_context_is_not_written_over_the_legend() -> None:
     for base, below in ((100.0, True), (10_000.0, False)):
-        spec = catalogue.chart("wavelengths", base=base).to_dict()
-        (text,) = [layer["mark"] for layer in spec["layer"] if layer["mark"]["type"] == "text"]
-        assert (text["dy"] > 0) is below
+        svg = ElementTree.fromstring(plots.svg(catalogue.chart("wavelengths", base=base)))
+        (words,) = [e for e in svg.iter() if e.text == "context 4,096"]
+        line = re.search(r"translate\(\S+?,(-?[\d.]+)\)", words.attrib["transform"])
+        assert line
+        assert (float(line[1]) >= 0) is True
+        assert (float(line[1]) < 20) is below
+
+
+def test_wavelengths_before_and_after_a_scaling_with_both_lengths() -> None:
+    found = catalogue.numbers("wavelengths", config="llama-3.1-8b").to_dict()
+    assert (found["unscaled"]["context"], found["context"]) == (8192, 131_072)
+    assert found["unscaled"]["wavelengths"][-1] == pytest.approx(found["wavelengths"][-1] / 8)
+    spec = catalogue.entry("wavelengths").draw(found).to_dict()
+    marks, points, _ = (layer["data"]["values"] for layer in spec["layer"])
+    assert [row["words"] for row in marks] == ["trained length 8,192", "context 131,072"]
+    assert {row["state"] for row in points} == {"before", "after"}
+    assert spec["title"]["subtitle"][1:] == [
+        "before: 35 of 64 pairs rotate fully within 8,192 tokens",
+        "after: 39 of 64 pairs rotate fully within 131,072 tokens",
+    ]
+
+
+def test_decay_goes_to_the_context_with_a_colour_for_each_method() -> None:
+    assert catalogue.numbers("decay", dim=8).to_dict()["distances"][-1] == 4096
+    found = catalogue.numbers("decay", config="llama-3.1-8b", length=300).to_dict()
+    assert found["unscaled"]["encoding"] == "RoPE(128, base=500000.0)"
+    spec = catalogue.entry("decay").draw(found).to_dict()
+    rows = [row for data in spec["datasets"].values() for row in data] if "datasets" in spec else []
+    rows = rows or spec["layer"][1]["data"]["values"]
+    lines = {(row["name"], row["hue"], row["dash"]) for row in rows}
+    assert lines == {
+        (f"{quantity}, {method}", method, str(dash))
+        for method in ("with scaling", "without")
+        for dash, quantity in enumerate(("f(m) / f(0)", "random, q = k", "random q and k"))
+    }
+
+
+def test_smooth_lines_are_means_with_the_range_of_their_values() -> None:
+    distances = [0, 1, 2, 3, 100, 110, 120, 200]
+    values = [9.0, 5.0, 4.0, 3.0, 1.0, 3.0, 2.0, 7.0]
+    points = _smooth("x", "x", 0, distances, values).points
+    assert [point.y for point in points] == [5.0, 4.0, 3.0, 2.0, 7.0]
+    assert points[3].x == pytest.approx(math.sqrt(100 * 120))
+    assert points[3][1:] == (2.0, 1.0, 3.0)
+
+
+def test_scalings_of_a_config() -> None:
+    found = catalogue.numbers("scalings", config="llama-3.1-8b").to_dict()
+    assert (found["original_context"], found["factor"]) == (8192, 16.0)
+    assert (found["rotary_dim"], found["base"]) == (128, 500_000.0)
+    assert catalogue.numbers("scalings", config="qwen3-8b", factor=2).to_dict()["factor"] == 2.0
+    plain = catalogue.numbers("scalings", config="qwen3-8b").to_dict()
+    assert (plain["original_context"], plain["factor"]) == (40_960, 8.0)
+    other = catalogue.numbers("scalings", config="llama-3.1-8b", context=4096).to_dict()
+    assert (other["original_context"], other["factor"]) == (4096, 8.0)
 
 
 def test_flat_biases_say_so() -> None:
@@ -256,14 +311,16 @@ def test_errors(name: str, options: dict[str, Any], message: str) -> None:
 def test_no_two_ways_of_a_table_share_a_colour() -> None:
     found = catalogue.numbers("precision", positions="1,10").to_dict()
     error = next(iter(found["errors"].values()))
-    many = {**found, "errors": {f"way {n}": error for n in range(9)}}
+    many = {**found, "errors": {f"way {n}": [e * 2**n for e in error] for n in range(9)}}
     spec = catalogue.entry("precision").draw(many).to_dict()
     assert len(set(spec["layer"][0]["encoding"]["color"]["scale"]["range"])) == 9
 
 
 def test_short_distances_have_whole_ticks() -> None:
     spec = catalogue.chart("decay", dim=8, length=3).to_dict()
-    assert spec["vconcat"][0]["encoding"]["x"]["axis"]["tickMinStep"] == 1
+    lines = spec["layer"][1]
+    axis = (lines.get("encoding") or lines["layer"][0]["encoding"])["x"]["axis"]
+    assert (axis["values"], axis["format"]) == ([1, 3], "d")
 
 
 def test_peers_are_added(monkeypatch: pytest.MonkeyPatch) -> None:

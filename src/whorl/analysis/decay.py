@@ -66,6 +66,8 @@ class ScoreDecay(Record):
     distances: tuple[int, ...]
     envelope: tuple[float, ...]
     scores: tuple[ScoreCurves, ...]
+    #: The same without the scaling; None if there is none.
+    unscaled: "ScoreDecay | None" = None
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ class FrequencyTable(Record):
     rotations: tuple[float, ...] | None
     #: Number of pairs that rotate fully within the context.
     full_rotations: int | None
+    #: The same within the trained length, without the scaling; None if there is none.
+    unscaled: "FrequencyTable | None" = None
 
     json_names: ClassVar[Mapping[str, str]] = {"rotations": "turns", "full_rotations": "full_turns"}
 

@@ -279,7 +279,7 @@ class XPos(Rotary):
                 )
             at = reference.to(torch.float64).unsqueeze(-1)  # [B, 1]
             return (at * self._growth.to(reference.device)).round()
-        if isinstance(reference, bool) or not isinstance(reference, int | torch.SymInt):
+        if isinstance(reference, bool) or not isinstance(reference, (int, torch.SymInt)):
             raise TypeError(_REFERENCE.format(label, type(reference).__name__, quote(reference)))
         return (self._growth * reference).round()
 

@@ -3,6 +3,7 @@
 Six charts can use the lab or the benchmarks; these are imported only then.
 """
 
+import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +54,14 @@ def _build_rope(dim: int, base: float, config: str, layer_type: str) -> RoPE:
         raise ConfigError(str(error).replace(_LAYER_HINT, "set option 'layer_type' to")) from None
 
 
+def _remove_scaling(rope: RoPE) -> RoPE | None:
+    """The same encoding without its scaling, or None if it has none."""
+    if rope.config.scaling is None:
+        return None
+    plain = dataclasses.replace(rope.config, scaling=None)
+    return RoPE(**{f.name: getattr(plain, f.name) for f in dataclasses.fields(plain)})
+
+
 def _resolve_config(config: str) -> Any:
     return resolve_config(config, "option 'config'")
 
@@ -79,13 +88,19 @@ def compute_wavelengths(
     layer_type: str = "",
 ) -> Record:
     """Wavelengths against a context; 0 is the context of the model, as in ``whorl inspect``."""
-    rope, window = _build_rope(dim, base, config, layer_type), None
-    if config and not context:
+    rope, window, trained = _build_rope(dim, base, config, layer_type), None, None
+    if config:
         said = read_config(_resolve_config(config))
-        context = said.context or said.trained_context or 0
-        windows = [one.window for one in said.groups if layer_type in ("", one.name)]
-        window = None if None in windows else max(filter(None, windows), default=None)
-    return analysis.frequencies(rope, context=context or _CONTEXT, window=window)
+        trained = said.trained_context
+        if not context:
+            context = said.context or trained or 0
+            windows = [one.window for one in said.groups if layer_type in ("", one.name)]
+            window = None if None in windows else max(filter(None, windows), default=None)
+    found = analysis.frequencies(rope, context=context or _CONTEXT, window=window)
+    if (plain := _remove_scaling(rope)) is None:
+        return found
+    before = analysis.frequencies(plain, context=trained or found.context, window=window)
+    return dataclasses.replace(found, unscaled=before)
 
 
 @_add_rope_options
@@ -126,21 +141,29 @@ def compute_map(
 def compute_decay(
     dim: int = _DIM,
     base: float = _BASE,
-    length: int = 256,
+    length: int = 0,
     seed: int = 0,
     run: str = "",
     config: str = "",
     layer_type: str = "",
 ) -> Record:
+    """Decay up to a distance; 0 is the context of the model."""
     if run and config:
         raise ValueError("chart 'decay': a run has its own RoPE; leave config out.")
     if not run:
-        return analysis.decay(_build_rope(dim, base, config, layer_type), length, seed=seed)
+        said = read_config(_resolve_config(config)) if config else None
+        length = length or (said and (said.context or said.trained_context)) or _CONTEXT
+        rope = _build_rope(dim, base, config, layer_type)
+        found = analysis.decay(rope, length, seed=seed)
+        if (plain := _remove_scaling(rope)) is None:
+            return found
+        return dataclasses.replace(found, unscaled=analysis.decay(plain, length, seed=seed))
     from whorl.lab.attention import collect_queries_and_keys, compute_attention, get_rope
 
     name, layers = compute_attention(run)
     q, k = collect_queries_and_keys(layers)
     rope = get_rope(layers)
+    length = length or layers[0].q.shape[-2]
     return analysis.decay(rope, length, q=q, k=k, name=f"q, k of {name}", seed=seed)
 
 
@@ -177,9 +200,32 @@ def compute_gradients(rope: RoPE, length: int = 512, seed: int = 0) -> Record:
 
 
 def compute_scalings(
-    dim: int = _DIM, base: float = _BASE, context: int = 4096, factor: float = 8.0
+    dim: int = _DIM,
+    base: float = _BASE,
+    context: int = 0,
+    factor: float = 0.0,
+    config: str = "",
+    layer_type: str = "",
 ) -> Record:
-    return analysis.extensions(dim, base=base, original_context=context, factor=factor)
+    """Scalings of a model; 0 is its trained context, and the factor to its context or 8."""
+    rope = _build_rope(dim, base, config, layer_type)
+    if rope.config.inv_freq is not None:
+        raise ValueError(
+            "chart 'scalings' starts from a base, but this config lists its frequencies one by one;"
+            " set dim and base in place of config."
+        )
+    if config:
+        said = read_config(_resolve_config(config))
+        trained, longest = said.trained_context, said.context
+        if trained and longest and longest > trained and not context:
+            factor = factor or longest / trained
+        context = context or trained or longest or 0
+    return analysis.extensions(
+        rope.config.width,
+        base=rope.config.base,
+        original_context=context or _CONTEXT,
+        factor=factor or 8.0,
+    )
 
 
 def compute_attention_scale(

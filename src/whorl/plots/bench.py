@@ -6,13 +6,16 @@ They read the plain numbers of ``whorl.bench.Report.to_dict()``, or of a file th
 from collections.abc import Mapping
 from typing import Any
 
-from ._draw import add_title, import_altair
+from whorl._support.words import quote
+
+from ._draw import add_title, import_altair, list_powers
 from .precision import draw_errors
 
 __all__ = ["accuracy", "bench", "speed"]
 
 # Other modes are not shown: "bound" is measured on tensors whose addresses never change, which
 # other programs do not have, and the rest are calls past the table and of other rotations.
+_EMPTY = "no mark: that library was not measured there"
 _MODES = {"inplace": "in place", "out": "out=", "fresh": "fresh", "training": "fwd + bwd"}
 
 
@@ -28,42 +31,56 @@ def bench(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None)
     return both.resolve_scale(color="independent", shape="independent")
 
 
-def speed(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None) -> Any:
+def speed(
+    report: Mapping[str, Any],
+    *,
+    titles: Mapping[str, str] | None = None,
+    dtype: str | None = None,
+) -> Any:
     """Time of every contestant in multiples of ``copy_``, in its fastest mode for new tensors.
 
     Shows the smallest number of threads of the report; others depend on the load of the machine.
+    dtype: the one to show, by default the first of the report.
     """
     alt = import_altair()
     threads = min((cell["cell"]["threads"] for cell in report["cells"]), default=1)
-    rows = _collect_times(report, threads, titles or {})
-    if not rows:
+    timed = _collect_times(report, threads, titles or {})
+    if not timed:
         raise ValueError("plots.speed: the report has no timings; measure at least one cell.")
+    dtype = timed[0]["dtype"] if dtype is None else dtype
+    rows = [row for row in timed if row["dtype"] == dtype]
+    if not rows:
+        known = ", ".join(dict.fromkeys(row["dtype"] for row in timed))
+        raise ValueError(f"plots.speed: dtype must be one of {known}; got {quote(dtype)}.")
     who = list(dict.fromkeys(row["who"] for row in rows))
     who.sort(key=lambda name: not name.startswith("whorl"))
+    ratios = [*(row["ratio"] for row in rows), 1.0]
     base = alt.Chart().encode(
-        alt.X("ratio:Q", title="time (multiples of copy_, log scale)")
-        .scale(type="log", nice=True)
-        .axis(format="~g"),
+        alt.X("ratio:Q", title="multiples of copy_ (log scale)")
+        .scale(type="log", nice=False, domain=[0.8 * min(ratios), 1.25 * max(ratios)])
+        .axis(format="~g", grid=True, values=list_powers(ratios)),
         alt.Y("who:N", title=None, sort=who).axis(grid=True),
     )
-    points = base.mark_point(size=60, opacity=0.85).encode(
-        alt.Color("dtype:N", title="dtype", sort=None),
-        alt.Shape("layout:N", title="layout", sort=None),
+    points = base.mark_point(size=60, opacity=0.9).encode(
+        alt.Color("layout:N", title=None, sort=None).legend(
+            orient="top", labelExpr="datum.label + ' layout'"
+        ),
+        alt.Shape("layout:N", title=None, sort=None),
         tooltip=["who:N", "mode:N", "dtype:N", "layout:N", "microseconds:Q", "ratio:Q"],
     )
     limit = alt.Chart().mark_rule(strokeDash=[4, 3]).encode(alt.XDatum(1))
     panels = alt.layer(limit, points, data=alt.Data(values=rows)).properties(
-        width=300, height=alt.Step(18)
+        width=220, height=alt.Step(18)
     )
     shapes = list(dict.fromkeys(row["shape"] for row in rows))
     plural = "" if threads == 1 else "s"
     where = f"{threads} thread{plural}, {report['environment'].get('cpu', 'unknown CPU')}"
     facet = alt.Facet("shape:N", title=None, sort=shapes).header(labelAnchor="start")
-    panels = panels.facet(facet, columns=2, spacing={"row": 28, "column": 36})
-    # With shared x axes an empty cell of the last row would have one.
-    panels = panels.resolve_scale(y="independent").resolve_axis(x="independent")
-    words = f"multiples of copy_'s time, fastest form for new tensors; {where}"
-    return add_title(panels, "Rotating queries and keys", words)
+    panels = panels.facet(facet, columns=2, spacing={"row": 14, "column": 18})
+    words = f"time in multiples of copy_'s, fastest form for new tensors; {dtype}, {where}"
+    full = len({(row["layout"], row["who"]) for row in rows}) * len(shapes)
+    empty = _EMPTY if len(rows) < full else ""
+    return add_title(panels, "Rotating queries and keys", words, empty)
 
 
 def accuracy(report: Mapping[str, Any]) -> Any:

@@ -1,75 +1,50 @@
-"""Charts of RoPE's scores by distance: envelope, bound, bases, aliases."""
+"""Charts of RoPE's scores by distance: envelope, scores, bases, aliases."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from whorl._support.words import shorten
 
 from . import _numbers
 from ._draw import add_title, apply_log_scale, format_number, import_altair, make_chart
 from ._entry import chart
+from ._series import Axes, CurvePoint, Series, draw_series
 from .theme import PALETTE
+
+#: Scores go up and down; means are taken over distances up to so many times the first of them.
+_WINDOW = 1.25
 
 
 @chart("decay", group="RoPE", numbers=_numbers.compute_decay)
 def decay(found: Mapping[str, Any]) -> Any:
-    """Envelope, Abel's bound, scores of random or trained q, k.
+    """How scores fall with distance, up to the model's context.
 
-    The envelope f(m), and below it mean sizes of scores with Abel's bound.
+    The envelope f(m) / f(0) and mean sizes of scores, in a colour for each method.
     """
-    alt = import_altair()
+    plain = found["unscaled"]
+    methods = {"": found} if plain is None else {"with scaling": found, "without": plain}
+    lines = []
+    for method, numbers in methods.items():
+        first = numbers["envelope"][0]
+        curves = {"f(m) / f(0)": [value / first for value in numbers["envelope"]]}
+        curves |= {case["name"]: case["mean_size"] for case in numbers["scores"]}
+        for dash, (quantity, values) in enumerate(curves.items()):
+            name = f"{quantity}, {method}" if method else quantity
+            lines.append(_smooth(name, method, dash, numbers["distances"], values))
     last = found["distances"][-1]
-    log = last > 2000
-    x = alt.X("distance:Q", title=f"distance m - n (tokens{', log scale' if log else ''})").axis(
-        grid=False, format="~s" if log else ",d", tickMinStep=1
-    )
-    x = x.scale(type="log", nice=False) if log else x.scale(nice=False)
-    known = [(d, n) for n, d in enumerate(found["distances"]) if d > 0 or not log]
-    top = make_chart([{"distance": d, "f": found["envelope"][n]} for d, n in known])
-    above = top.mark_line().encode(
-        x, alt.Y("f:Q", title="envelope f(m), no unit"), tooltip=["distance:Q", "f:Q"]
-    )
-    panels = alt.vconcat(
-        above.properties(width=540, height=190),
-        _draw_scores_and_bounds(found["scores"], known, x),
-        spacing=24,
-    )
-    return add_title(
-        panels.resolve_scale(color="independent", strokeDash="independent"),
-        f"Decay with distance, up to {format_number(last)}",
-        found["encoding"],
-        "above: f(m) = mean of |S_j|, of the frequencies alone; below: scores, Abel's bound,",
-        "all divided by |q| |k|, so that 1 is the most a score can be; means over q, k",
-    )
-
-
-def _draw_scores_and_bounds(
-    cases: list[dict[str, Any]], known: list[tuple[int, int]], x: Any
-) -> Any:
-    """Mean sizes of scores and their bounds, in one colour per case. known: (distance, index)."""
-    alt = import_altair()
-    rows = [
-        {"distance": d, "value": case[key][n], "of": case["name"], "what": words}
-        for case in cases
-        for key, words in (("mean_size", "mean |score|"), ("bound", "bound"))
-        for d, n in known
-        if case[key][n] and case[key][n] > 0
-    ]
-    return (
-        make_chart(rows)
-        .mark_line(strokeWidth=1.8)
-        .encode(
-            x,
-            apply_log_scale(
-                alt.Y("value:Q", title="|score| / (|q| |k|), log scale"), rows, format="~g"
-            ),
-            alt.Color("of:N", title=None, sort=[case["name"] for case in cases]).legend(
-                orient="bottom"
-            ),
-            alt.StrokeDash("what:N", title=None, sort=["mean |score|", "bound"])
-            .scale(domain=["mean |score|", "bound"], range=[[1, 0], [5, 3]])
-            .legend(orient="bottom"),
-            tooltip=["of:N", "what:N", "distance:Q", "value:Q"],
-        )
-        .properties(width=540, height=190)
+    return draw_series(
+        lines,
+        Axes(
+            title=f"Decay with distance, up to {format_number(last)}",
+            subtitle=f"{shorten(found['encoding'], 90)}\n"
+            "f(m): of the frequencies alone; others: mean |score| / (|q| |k|), so at most 1\n"
+            "lines are means over near distances, areas the range of the values",
+            x="distance m - n (tokens, log scale)",
+            y="relative size",
+            ticks=_list_ticks(last),
+            height=300,
+        ),
     )
 
 
@@ -79,42 +54,53 @@ def bases(found: Mapping[str, Any]) -> Any:
 
     f(m) relative to f(0), and the similarity of positions, for each base.
     """
-    alt = import_altair()
-    names = [format_number(base) for base in found["bases"]]
-    rows = [
-        {"distance": d, "value": value[n] / first, "base": name, "what": what}
-        for what, key in (("envelope f(m) / f(0)", "envelopes"), ("similarity", "similarities"))
-        for name, value in zip(names, found[key], strict=True)
-        for first in [value[0] if key == "envelopes" else 1.0]
-        for n, d in enumerate(found["distances"])
-        if d > 0
-    ]
-    base = (
-        alt.Chart()
-        .mark_line(strokeWidth=1.2)
-        .encode(
-            alt.X("distance:Q", title="distance (tokens, log scale)")
-            .scale(type="log", nice=False)
-            .axis(format="~s", grid=False),
-            alt.Y("value:Q", title=None),
-            alt.Color("base:N", title="base", sort=names),
-            tooltip=["base:N", "distance:Q", "value:Q"],
-        )
-        .properties(width=540, height=180)
-    )
-    panels = base.facet(
-        alt.Facet("what:N", title=None, header=alt.Header(labelAnchor="start")),
-        columns=1,
-        data=alt.Data(values=rows),
-        spacing=16,
-    ).resolve_scale(y="independent").resolve_axis(x="independent")  # fmt: skip
+    names = [f"base {format_number(base)}" for base in found["bases"]]
+    panels = []
+    for title, curves in (
+        ("envelope f(m) / f(0)", [[f / each[0] for f in each] for each in found["envelopes"]]),
+        ("similarity: mean of cos(m theta_i)", found["similarities"]),
+    ):
+        lines = [
+            _smooth(name, name, 0, found["distances"], curve)
+            for name, curve in zip(names, curves, strict=True)
+        ]
+        ticks = _list_ticks(found["distances"][-1])
+        x = "distance (tokens, log scale)"
+        panel = draw_series(lines, Axes(title, "", x=x, y="", ticks=ticks, height=190))
+        heading = import_altair().TitleParams(title, fontSize=13, fontWeight=500, offset=8)
+        panels.append(panel.properties(title=heading))
     slow = [f"{w:,.0f}" for w in found["longest"]]
     return add_title(
-        panels,
+        import_altair().vconcat(*panels, spacing=20),
         f"The effect of the base, head_dim {found['head_dim']}",
         "a larger base slows the pairs down, so that scores fall later",
-        f"longest wavelength: {slow[0]} at base {names[0]}, {slow[-1]} at base {names[-1]}",
+        f"longest wavelength: {slow[0]} at {names[0]}, {slow[-1]} at {names[-1]}",
+        "lines are means over near distances, areas the range of the values",
     )
+
+
+def _smooth(
+    name: str, hue: str, dash: int, distances: Sequence[int], values: Sequence[float]
+) -> Series:
+    """A line of means over windows of near distances, with the range of the values in each."""
+    points: list[CurvePoint] = []
+    inside: list[tuple[int, float]] = []
+    for n, (distance, value) in enumerate(zip(distances, values, strict=True)):
+        if distance > 0:
+            inside.append((distance, value))
+        if inside and (n + 1 == len(values) or distances[n + 1] > _WINDOW * inside[0][0]):
+            known = [each for _, each in inside]
+            middle = math.sqrt(inside[0][0] * inside[-1][0])
+            mean = sum(known) / len(known)
+            points.append(CurvePoint(middle, mean, min(known), max(known)))
+            inside = []
+    return Series(name, hue, dash, tuple(points))
+
+
+def _list_ticks(last: int) -> tuple[int, ...]:
+    """Powers of ten up to the last distance, which is a tick too."""
+    powers = [10**n for n in range(16) if 10**n <= last / 2]
+    return (*powers, last)
 
 
 @chart("aliasing", group="RoPE", numbers=_numbers.compute_aliasing)

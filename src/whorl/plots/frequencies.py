@@ -3,9 +3,10 @@
 Each takes the ``to_dict`` of a result of ``whorl.analysis``.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
+
+from whorl._support.words import shorten
 
 from . import _numbers
 from ._draw import (
@@ -17,7 +18,16 @@ from ._draw import (
     make_color_scale,
 )
 from ._entry import chart
+from ._series import GREY
 from .theme import PALETTE
+
+_INSIDE, _OUTSIDE = "rotates fully within the context", "wavelength longer than the context"
+_STATE_COLORS = {
+    _INSIDE: PALETTE["sky blue"],
+    _OUTSIDE: PALETTE["vermilion"],
+    "before": GREY,
+    "after": PALETTE["blue"],
+}
 
 
 @chart("frequencies", group="RoPE", numbers=_numbers.compute_frequencies)
@@ -51,46 +61,65 @@ def frequencies(found: Mapping[str, Any]) -> Any:
 def wavelengths(found: Mapping[str, Any]) -> Any:
     """Positions per rotation of each pair, against a context.
 
-    Wavelength of each pair, against the context.
+    With a scaling, before and after it, against the trained length and the context.
     """
-    alt = import_altair()
-    context = found["context"]
-    inside, outside = "rotates fully within the context", "wavelength longer than the context"
+    plain, context = found["unscaled"], found["context"]
+    tables = [("before", plain), ("after", found)] if plain else [(_INSIDE, found)]
     rows = [
-        {"pair": i, "wavelength": w, "state": inside if w <= (context or w) else outside}
-        for i, w in enumerate(found["wavelengths"])
+        {
+            "pair": i,
+            "wavelength": w,
+            "state": _OUTSIDE if not plain and w > (context or w) else name,
+        }
+        for name, table in tables
+        for i, w in enumerate(table["wavelengths"])
         if w is not None
     ]
+    names = {"trained length": plain["context"] if plain else None, "context": context}
+    marks = [
+        {"wavelength": tokens, "words": f"{name} {format_number(tokens)}"}
+        for name, tokens in names.items()
+        if tokens and (name == "context" or tokens != context)
+    ]
+    title = "Wavelengths against the context" if marks else "Wavelengths of the pairs"
+    notes = [
+        f"{name + ': ' if plain else ''}{table['full_turns']} of {len(table['wavelengths'])} pairs"
+        f" rotate fully within {format_number(table['context'])} tokens"
+        for name, table in tables
+        if table["context"]
+    ]
+    return add_title(_draw_wavelengths(rows, marks), title, shorten(found["encoding"], 90), *notes)
+
+
+def _draw_wavelengths(rows: list[dict[str, Any]], marks: list[dict[str, Any]]) -> Any:
+    """A dot for each pair in each state, and a dashed line with words for each length."""
+    alt = import_altair()
+    states = [state for state in _STATE_COLORS if any(row["state"] == state for row in rows)]
     x = alt.X("pair:Q", title="pair i (0 rotates fastest)").axis(format="d", grid=False)
     y = alt.Y("wavelength:Q", title="wavelength (positions per rotation, log scale)")
-    y = apply_log_scale(y, [*rows, {"wavelength": context or math.tau}], format="~s")
-    base = make_chart(rows).encode(x, y)
-    if context is None:
-        points = base.mark_point(size=36, opacity=1).encode(tooltip=["pair:Q", "wavelength:Q"])
-        return add_title(
-            points.properties(width=540, height=300), "Wavelengths of the pairs", found["encoding"]
+    y = apply_log_scale(y, [*rows, *marks], format="~s")
+    points = (
+        make_chart(rows)
+        .mark_point(size=36, opacity=1)
+        .encode(
+            x,
+            y,
+            alt.Color("state:N", title=None, sort=states)
+            .scale(domain=states, range=[_STATE_COLORS[state] for state in states])
+            .legend(alt.Legend(orient="top", offset=2) if marks else None),
+            tooltip=["pair:Q", "wavelength:Q", "state:N"],
         )
-    hues = {inside: PALETTE["sky blue"], outside: PALETTE["vermilion"]}
-    shown = [state for state in hues if any(row["state"] == state for row in rows)]
-    colour = alt.Color("state:N", title=None, sort=shown).scale(
-        domain=shown, range=[hues[state] for state in shown]
     )
-    points = base.mark_point(size=36, opacity=1).encode(
-        colour.legend(orient="top", offset=2), tooltip=["pair:Q", "wavelength:Q", "state:N"]
-    )
-    words = f"context {format_number(context)}"
-    mark = make_chart([{"context": context, "words": words}])
-    rule = mark.mark_rule(strokeDash=[4, 3], strokeWidth=1.4).encode(y="context:Q")
+    lines = make_chart(marks)
+    rule = lines.mark_rule(strokeDash=[4, 3], strokeWidth=1.4).encode(y="wavelength:Q")
     # At the top of the chart the words are below their line, because the legend is above it.
-    top = context >= max(row["wavelength"] for row in rows)
-    text = mark.mark_text(align="left", dx=4, dy=10 if top else -8).encode(
-        y="context:Q", text="words:N", x=alt.value(0)
+    top = max(row["wavelength"] for row in rows)
+    text = lines.transform_calculate(shift=f"datum.wavelength >= {top} ? 10 : -8").mark_text(
+        align="left", dx=4, dy=alt.expr("datum.shift")
     )
-    count = len(found["wavelengths"])
-    note = f"{found['full_turns']} of {count} pairs rotate fully within"
-    note += f" {format_number(context)} tokens"
-    chart = alt.layer(rule, points, text).properties(width=540, height=300)
-    return add_title(chart, "Wavelengths against the context", found["encoding"], note)
+    text = text.encode(y="wavelength:Q", text="words:N", x=alt.value(0))
+    layers = [rule, points, text] if marks else [points]
+    return alt.layer(*layers).properties(width=540, height=300)
 
 
 @chart("angles", group="RoPE", numbers=_numbers.compute_angles)

@@ -31,7 +31,7 @@ def scalings(found: Mapping[str, Any]) -> Any:
     if not rows:
         return draw_empty(title, "no scaling could be made from a factor and a context alone")
     names = [end["name"] for end in ends]
-    columns = [_draw_column(ends, names, "reach", "reach")]
+    columns = [_draw_column(ends, names, "reach", "effective context")]
     columns.append(_draw_column(ends, names, "scale", "attention scale"))
     left_out = f"; left out: {', '.join(found['left_out'])}" if found["left_out"] else ""
     return add_title(
@@ -41,7 +41,7 @@ def scalings(found: Mapping[str, Any]) -> Any:
         title,
         f"R = {found['rotary_dim']}, base {format_number(found['base'])}, factor"
         f" {format_number(found['factor'])}{left_out}",
-        "reach: effective context, tokens before a pair gets an angle that was not in training",
+        "effective context: tokens before a pair gets an angle that was not in training",
     )
 
 
@@ -98,7 +98,7 @@ def _draw_column(ends: ChartRows, names: list[str], field: str, head: str) -> An
         .mark_text(align="left", x=0)
         .encode(alt.Y("name:N", sort=names).axis(None), text=f"{field}:N")
         .properties(
-            width=74,
+            width=110,
             height=alt.Step(22),
             title=alt.TitleParams(head, fontSize=12, fontWeight=500, offset=6),
         )

@@ -229,7 +229,7 @@ def check_context(
         if not context_length.numel() or not has_values(context_length):
             return
         context_length = int(context_length.min())
-    elif not isinstance(context_length, int | torch.SymInt) or isinstance(context_length, bool):
+    elif not isinstance(context_length, (int, torch.SymInt)) or isinstance(context_length, bool):
         raise ValueError(_CONTEXT.format(where, quote(context_length)))
     if not torch.compiler.is_compiling() and context_length < 1:
         raise ValueError(f"{where}: context_length must be at least 1; got {context_length}.")

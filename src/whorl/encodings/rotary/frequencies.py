@@ -31,7 +31,7 @@ def scale_frequencies(
             f"{where}: {quote(scaling)} follows the current length; pass context_length=, the"
             " length that the keys were rotated for."
         )
-    if torch.compiler.is_compiling() and isinstance(context_length, int | torch.SymInt):
+    if torch.compiler.is_compiling() and isinstance(context_length, (int, torch.SymInt)):
         context_length = torch.full((), context_length)  # else the graph fits one length
     scaled: Frequencies = scaling.frequencies(ladder, context_length)
     if isinstance(context_length, Tensor) and scaling.follows_length:
