@@ -42,8 +42,8 @@ def test_encodings_take_turns(small: RunConfig, monkeypatch: pytest.MonkeyPatch)
     taken: list[tuple[str, int]] = []
     clock = iter(range(10_000))
 
-    def step(model: Any, optimizer: Any, source: Any, training: Any, number: int, *_: Any) -> None:
-        taken.append((model.config.encoding, number))
+    def step(alone: Any, optimizer: Any, source: Any, training: Any, number: int, *_: Any) -> None:
+        taken.append((alone.model.config.encoding, number))
         for _again in range(number):  # the fourth step takes longest
             next(clock)
 
