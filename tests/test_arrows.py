@@ -16,8 +16,8 @@ SOURCE = Path(whorl.__file__).parent
 #: From the top down, as CONTRIBUTING.md draws them; those of one line do not know each other.
 LAYERS = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text().split("```text\n")[1].split("```")[0]
 
-_ABOVE = "analysis bench configs extend finetune functions hf info lab parallel plots testing"
-_ABOVE += " weights"
+_ABOVE = "analysis bench configs extend finetune functions hf info lab parallel plan plots"
+_ABOVE += " testing weights"
 
 #: Imports of something higher: the file, what it imports, and why it may.
 EXCEPTIONS = {

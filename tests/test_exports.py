@@ -22,7 +22,7 @@ ATTENTION |= {"KVCache", "LinearState", "RandomFeatures", "linear_attention"}
 FUNCTIONS = {"from_dict", "make", "names", "read_config", "register", "__version__"}
 FUNCTIONS |= {"check", "identify"}
 MODULES = {"analysis", "bench", "configs", "extend", "functions", "hf", "info", "lab", "plots"}
-MODULES |= {"finetune", "parallel", "positions", "testing", "weights"}
+MODULES |= {"finetune", "parallel", "plan", "positions", "testing", "weights"}
 EXPORTS = ENCODINGS | SCALINGS | INTERFACE | ATTENTION | FUNCTIONS | MODULES
 ANALYSIS = {
     "Aliasing",

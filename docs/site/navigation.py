@@ -54,7 +54,7 @@ CONTENTS: dict[str, list[str]] = {
         "docs/gallery",
         "benchmarks/README",
     ],
-    "Beyond one machine": ["docs/scale", "docs/sweeps", "docs/parallel"],
+    "Beyond one machine": ["docs/scale", "docs/sweeps", "docs/parallel", "docs/plan"],
     "API": ["docs/api/README"],
     "Project": ["README", "CONTRIBUTING", "CHANGELOG", "LOG"],
 }

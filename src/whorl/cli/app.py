@@ -23,6 +23,7 @@ from .finetune import finetune
 from .generate import generate
 from .info import info
 from .inspect import inspect
+from .plan import plan
 from .plot import plot
 from .properties import properties
 from .stream import stream
@@ -88,6 +89,7 @@ _PANELS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
         (inspect, "whorl inspect llama-3.1-8b --extend yarn --factor 4"),
         (extend, "whorl extend qwen3-8b --to 128k"),
         (finetune, "whorl finetune runs/rope --method yarn --factor 4 --steps 200"),
+        (plan, "whorl plan --parameters 7e9 --length 131072 --encoding rope"),
         (doctor, "whorl doctor model --length 131072 --strict"),
         (check, "whorl check rope.py:rotate --head-dim 128"),
         (detect, "whorl detect my-llama --json"),
