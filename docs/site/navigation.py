@@ -8,7 +8,7 @@ from typing import Any
 
 FRONT = "docs/README"
 
-#: Sections of the sidebar; a page is a path from the root, or (title, path).
+#: Sections of the sidebar; a page is a path from the root.
 CONTENTS: dict[str, list[str]] = {
     "Start": [
         "docs/choose",
@@ -58,6 +58,12 @@ CONTENTS: dict[str, list[str]] = {
     "API": ["docs/api/README"],
     "Project": ["README", "CONTRIBUTING", "CHANGELOG", "LOG"],
 }
+#: Titles in the sidebar of pages that have the same heading.
+TITLES = {
+    "README": "whorl in a minute",
+    "README.zh": "一分钟了解 whorl",
+    "docs/zh/README": "从这里开始",
+}
 #: Pages below another one, in the order of their names.
 BELOW = {"docs/encodings/README": "docs/encodings/", "docs/api/README": "docs/api/"}
 
@@ -78,7 +84,9 @@ def render_contents(name: str, documents: set[str]) -> str:
 def render_tree(caption: str | None, pages: list[str]) -> str:
     """One hidden toctree."""
     title = "" if caption is None else f":caption: {caption}\n"
-    listed = "\n".join(pages)
+    listed = "\n".join(
+        f"{TITLES[page[1:]]} <{page}>" if page[1:] in TITLES else page for page in pages
+    )
     return f"\n\n```{{toctree}}\n:hidden:\n{title}:titlesonly:\n\n{listed}\n```\n"
 
 
