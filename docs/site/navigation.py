@@ -56,7 +56,7 @@ CONTENTS: dict[str, list[str]] = {
     ],
     "Beyond one machine": ["docs/scale", "docs/sweeps", "docs/parallel"],
     "API": ["docs/api/README"],
-    "Project": ["README", "CONTRIBUTING", "CHANGELOG", "LOG"],
+    "Project": ["README", "CONTRIBUTING", "CHANGELOG", "LOG", "SECURITY", "docs/release"],
 }
 #: Titles in the sidebar of pages that have the same heading.
 TITLES = {
@@ -95,7 +95,15 @@ def add_contents(app: Any, name: str, source: list[str]) -> None:
     source[0] += render_contents(name, app.env.found_docs)
 
 
+def list_changed(app: Any, env: Any, *changes: set[str]) -> list[str]:
+    """Pages to read again at every build: what is put into them has no file that Sphinx watches."""
+    return [
+        name for name in env.found_docs if name == FRONT or name.startswith(tuple(BELOW.values()))
+    ]
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Register with Sphinx."""
     app.connect("source-read", add_contents)
+    app.connect("env-get-outdated", list_changed)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
