@@ -8,7 +8,7 @@ from typing import Any
 
 FRONT = "docs/README"
 
-#: Sections of the sidebar; a page is a path from the root, or (title, path).
+#: Sections of the sidebar; a page is a path from the root.
 CONTENTS: dict[str, list[str]] = {
     "Start": [
         "docs/choose",
@@ -56,7 +56,13 @@ CONTENTS: dict[str, list[str]] = {
     ],
     "Beyond one machine": ["docs/scale", "docs/sweeps", "docs/parallel", "docs/plan"],
     "API": ["docs/api/README"],
-    "Project": ["README", "CONTRIBUTING", "CHANGELOG", "LOG"],
+    "Project": ["README", "CONTRIBUTING", "CHANGELOG", "LOG", "SECURITY", "docs/release"],
+}
+#: Titles in the sidebar of pages that have the same heading.
+TITLES = {
+    "README": "whorl in a minute",
+    "README.zh": "一分钟了解 whorl",
+    "docs/zh/README": "从这里开始",
 }
 #: Pages below another one, in the order of their names.
 BELOW = {"docs/encodings/README": "docs/encodings/", "docs/api/README": "docs/api/"}
@@ -78,7 +84,9 @@ def render_contents(name: str, documents: set[str]) -> str:
 def render_tree(caption: str | None, pages: list[str]) -> str:
     """One hidden toctree."""
     title = "" if caption is None else f":caption: {caption}\n"
-    listed = "\n".join(pages)
+    listed = "\n".join(
+        f"{TITLES[page[1:]]} <{page}>" if page[1:] in TITLES else page for page in pages
+    )
     return f"\n\n```{{toctree}}\n:hidden:\n{title}:titlesonly:\n\n{listed}\n```\n"
 
 
@@ -87,7 +95,15 @@ def add_contents(app: Any, name: str, source: list[str]) -> None:
     source[0] += render_contents(name, app.env.found_docs)
 
 
+def list_changed(app: Any, env: Any, *changes: set[str]) -> list[str]:
+    """Pages to read again at every build: what is put into them has no file that Sphinx watches."""
+    return [
+        name for name in env.found_docs if name == FRONT or name.startswith(tuple(BELOW.values()))
+    ]
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Register with Sphinx."""
     app.connect("source-read", add_contents)
+    app.connect("env-get-outdated", list_changed)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

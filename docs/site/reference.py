@@ -54,8 +54,10 @@ def escape(text: str) -> str:
     """A line of prose in which nothing but ``code`` has a meaning."""
     parts = re.split(r"(``.+?``)", text)
     parts[::2] = [re.sub(r"([\\*`|_])", r"\\\1", part) for part in parts[::2]]
-    # A space that is not shown lets ``code`` touch letters on either side.
-    return re.sub(r"(``.+?``)(?=\w)", r"\1\\ ", "".join(parts))
+    for n in range(2, len(parts), 2):
+        if re.match(r"\w", parts[n]):  # a space that is not shown, after ``code``
+            parts[n] = "\\ " + parts[n]
+    return "".join(parts)
 
 
 def convert_docstring(lines: list[str]) -> Iterator[str]:

@@ -72,10 +72,10 @@ def test_docstrings_mean_what_they_say() -> None:
     """Stars and bars stay what they are; sections, examples and drawings keep their form."""
     import reference
 
-    text = "|i - j| * ``b``s\n\nArgs:\n    a, b: one\n        two_"
+    text = "|i - j| * ``a`` to ``b``s\n\nArgs:\n    a, b: one\n        two_"
     text += "\n\n>>> 2**3\n8\n\nSee\n    x  y\nend"
     assert "\n".join(reference.convert_docstring(text.split("\n"))) == (
-        "\\|i - j\\| \\* ``b``\\ s\n\n**Args:**\n\n\n``a, b``\n    one\n    two\\_"
+        "\\|i - j\\| \\* ``a`` to ``b``\\ s\n\n**Args:**\n\n\n``a, b``\n    one\n    two\\_"
         "\n\n>>> 2**3\n8\n\nSee\n\n::\n\n    x  y\n\nend"
     )
 

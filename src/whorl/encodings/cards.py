@@ -53,7 +53,8 @@ def render_markdown(page: str = "{}.md") -> str:
             card.compute,
             f"[{card.paper}]({card.url})",
         )
-        lines.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
+        escaped = [cell.replace("|", r"\|") for cell in cells]  # also in code, as GitHub reads it
+        lines.append(f"| {' | '.join(escaped)} |")
     return "\n".join(lines)
 
 
