@@ -32,6 +32,9 @@ def test_commands_take_the_name(
         in refused.err
     )
     assert whorl("extend", name, "--to", "4x", "--out", str(tmp_path / "new.json")).code == 0
+    fix = whorl("doctor", name, "--fix")
+    assert "--fix: " in fix.err
+    assert "is in the cache of Hugging Face" in fix.err
     text = ("--text", __file__)
     for command in (
         ("detect", name),

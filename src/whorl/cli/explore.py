@@ -32,7 +32,7 @@ Export = typer.Option(
 Picture = typer.Option(
     metavar="FILE", help="Draw the charts: .png, .svg, .html or .json, without a browser; and stop."
 )
-Method = typer.Option(metavar="NAME", help="Of --picture: the extension to draw [yarn].")
+Method = typer.Option(metavar="NAME", help="Of --picture: the extension to draw (yarn).")
 Factor = typer.Option(metavar="F", help="Of --picture: its factor [4].")
 
 
