@@ -24,6 +24,38 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the cores are shared by processes
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--few-cases",
+        type=int,
+        metavar="N",
+        help="of a test with more than N sets of parameters, run only N, evenly spread",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what --few-cases does not take: the same cases every time, the first and the last
+    of each test among them."""
+    most = config.getoption("--few-cases")
+    if most is None:
+        return
+    if most < 1:
+        raise pytest.UsageError(f"--few-cases must be at least 1; got {most}.")
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    taken = {item for mine in cases.values() for item in _spread(mine, most)}
+    config.hook.pytest_deselected(items=[item for item in items if item not in taken])
+    items[:] = [item for item in items if item in taken]
+
+
+def _spread(items: list[pytest.Item], most: int) -> list[pytest.Item]:
+    if len(items) <= most:
+        return items
+    steps = max(1, most - 1)
+    return [items[n * (len(items) - 1) // steps] for n in range(most)]
+
+
 @pytest.fixture(autouse=True)
 def _registries() -> Iterator[None]:
     """What an example registers is gone after it."""

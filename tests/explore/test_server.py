@@ -229,7 +229,7 @@ def test_a_config_given_on_the_command_line(tmp_path: Path) -> None:
     path.write_text(
         json.dumps({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4})
     )
-    state = ExplorerState(given=load_given_config(path))
+    state = ExplorerState(given=load_given_config(str(path)))
     with testclient.TestClient(server.make_application(state, 8123), base_url=ADDRESS) as client:
         assert client.get("/api/start").json()["given"] == "config.json"
         found = client.post("/api/view", json={"source": {"given": True}})
