@@ -12,6 +12,6 @@ docs/plan.md has the formulas, and how far measurements are from them.
 
 from .devices import DEVICES, Device
 from .model import ModelSize
-from .plan import Plan, plan_model
+from .plan import ModelPlan, plan_model
 
-__all__ = ["DEVICES", "Device", "ModelSize", "Plan", "plan_model"]
+__all__ = ["DEVICES", "Device", "ModelPlan", "ModelSize", "plan_model"]

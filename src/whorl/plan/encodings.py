@@ -14,14 +14,14 @@ from whorl.encodings.base import get_classes
 
 from .model import ModelSize
 
-__all__ = ["Attention", "AttentionKind", "build_attention"]
+__all__ = ["AttentionKind", "ModelAttention", "build_attention"]
 
 AttentionKind = Literal["softmax", "linear"]
 _STORED_SCORES = 1 << 24  # by content, kept for gradients in each layer (docs/attention.md)
 
 
 @dataclass(frozen=True)
-class Attention:
+class ModelAttention:
     """The attention of a model with an encoding, at a length.
 
     layer_parameters: of the encoding in each layer; model_parameters: once, in the embedding.
@@ -78,7 +78,9 @@ class Attention:
         return 4.0 * pairs if self.score_rows and pairs <= _STORED_SCORES else 0.0
 
 
-def build_attention(encoding: str, kind: AttentionKind, size: ModelSize, length: int) -> Attention:
+def build_attention(
+    encoding: str, kind: AttentionKind, size: ModelSize, length: int
+) -> ModelAttention:
     """The attention of a model with an encoding by name, or several joined by +."""
     check_choice(kind, ("softmax", "linear"), "attention", "plan")
     if not isinstance(encoding, str):
@@ -96,7 +98,7 @@ def build_attention(encoding: str, kind: AttentionKind, size: ModelSize, length:
         counts[part.acts("embed")] += sum(p.numel() for p in part.parameters())
     rows = [_count_rows(part) for part in parts]
     total = -1 if -1 in rows else sum(rows)
-    return Attention(encoding, kind, size, length, counts[False], counts[True], total)
+    return ModelAttention(encoding, kind, size, length, counts[False], counts[True], total)
 
 
 def _build_part(name: str, size: ModelSize, length: int) -> Encoding:

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from .plan import Plan
+from .plan import ModelPlan
 
 __all__ = ["render_lines"]
 
 _KINDS = {"softmax": "softmax attention", "linear": "linear attention"}
 
 
-def render_lines(plan: Plan) -> Iterator[str]:
+def render_lines(plan: ModelPlan) -> Iterator[str]:
     """The lines of a plan; what was assumed and how it was computed come last."""
     size, attention, device = plan.size, plan.attention, plan.device
     yield "Computed from sizes, not measured."
@@ -44,7 +44,7 @@ def render_lines(plan: Plan) -> Iterator[str]:
     yield "docs/plan.md has the formulas, and how far two measured models are from them."
 
 
-def _render_training(plan: Plan) -> Iterator[str]:
+def _render_training(plan: ModelPlan) -> Iterator[str]:
     found = plan.training
     if found is None:
         return
@@ -61,7 +61,7 @@ def _render_training(plan: Plan) -> Iterator[str]:
     )
 
 
-def _render_serving(plan: Plan) -> Iterator[str]:
+def _render_serving(plan: ModelPlan) -> Iterator[str]:
     found = plan.serving
     if found is None:
         return

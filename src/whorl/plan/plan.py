@@ -9,24 +9,24 @@ from whorl.configs import read_config
 from whorl.configs.names import resolve_config
 
 from .devices import Device, get_device
-from .encodings import Attention, AttentionKind, build_attention
+from .encodings import AttentionKind, ModelAttention, build_attention
 from .model import ModelSize, read_size, solve_size
 from .serving import ServingPlan, plan_serving
 from .training import TrainingPlan, plan_training
 
-__all__ = ["Plan", "plan_model"]
+__all__ = ["ModelPlan", "plan_model"]
 
 Precision = Literal["bfloat16", "float32"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class ModelPlan:
     """What a model needs, computed from its sizes.
 
     training or serving is None where no number of devices does it; ``refused`` says why.
     """
 
-    attention: Attention
+    attention: ModelAttention
     batch: int
     precision: Precision
     device: Device
@@ -79,7 +79,7 @@ def plan_model(
     heads: int | None = None,
     kv_heads: int | None = None,
     vocabulary: int | None = None,
-) -> Plan:
+) -> ModelPlan:
     """Memory, time and devices of a model at a length, computed and not measured.
 
     Args:
@@ -129,7 +129,7 @@ def plan_model(
             plans.append(None)
             refused.append(str(error))
     training, serving = plans
-    return Plan(attended, batch, precision, found, training, serving, tuple(refused))
+    return ModelPlan(attended, batch, precision, found, training, serving, tuple(refused))
 
 
 def _check_count(value: Any, name: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .devices import Device
-from .encodings import Attention
+from .encodings import ModelAttention
 from .training import USABLE, count_operations
 
 __all__ = ["ServingPlan", "plan_serving"]
@@ -40,7 +40,7 @@ class ServingPlan:
         return asdict(self)
 
 
-def plan_serving(attention: Attention, batch: int, device: Device, width: int) -> ServingPlan:
+def plan_serving(attention: ModelAttention, batch: int, device: Device, width: int) -> ServingPlan:
     """The plan with the fewest devices that divide the heads."""
     size = attention.size
     weights = float(width * (size.parameters + attention.parameters))

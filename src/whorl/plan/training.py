@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .devices import Device
-from .encodings import Attention
+from .encodings import ModelAttention
 
 __all__ = [
     "OVERHEAD",
@@ -61,7 +61,7 @@ class TrainingPlan:
         return {**asdict(self), "memory": self.memory}
 
 
-def count_operations(attention: Attention) -> float:
+def count_operations(attention: ModelAttention) -> float:
     """Operations of one token in a forward pass, two for each product and sum."""
     size = attention.size
     matrices = size.layers * size.layer_matrices + size.vocabulary * size.width
@@ -69,7 +69,7 @@ def count_operations(attention: Attention) -> float:
 
 
 def count_activations(
-    attention: Attention, batch: int, tokens: float, width: int, *, recompute: bool
+    attention: ModelAttention, batch: int, tokens: float, width: int, *, recompute: bool
 ) -> float:
     """Bytes that are kept for gradients, with numbers of ``width`` bytes."""
     size = attention.size
@@ -77,11 +77,13 @@ def count_activations(
     layer = tokens * width * (6 * size.width + 4 * wide + 3 * narrow + 4 * size.inner)
     layer += attention.count_scores(batch)
     logits = tokens * size.vocabulary * 16
-    kept = tokens * width * size.width * size.layers + layer if recompute else size.layers * layer
-    return OVERHEAD * (kept + logits)
+    stored = tokens * width * size.width * size.layers + layer if recompute else size.layers * layer
+    return OVERHEAD * (stored + logits)
 
 
-def plan_training(attention: Attention, batch: int, device: Device, width: int) -> TrainingPlan:
+def plan_training(
+    attention: ModelAttention, batch: int, device: Device, width: int
+) -> TrainingPlan:
     """The plan with the fewest devices; without computing layers again if that needs no more."""
     room = USABLE * device.memory
     count = 1
@@ -102,7 +104,7 @@ def plan_training(attention: Attention, batch: int, device: Device, width: int) 
 
 
 def _build_plan(
-    attention: Attention,
+    attention: ModelAttention,
     batch: int,
     device: Device,
     width: int,
