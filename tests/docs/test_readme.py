@@ -128,8 +128,9 @@ def test_the_chinese_page_keeps_up(english: str, chinese: str) -> None:
     assert list_numbers(first) == list_numbers(second)
     targets = list_targets(english, first), list_targets(chinese, second)
     assert targets[0] == targets[1]
-    rows = [len(re.findall(r"^\|", text, re.MULTILINE)) for text in (first, second)]
-    assert rows[0] == rows[1]
+    for shape in (r"^\|", r"^!\[", r"^- "):  # rows of tables, pictures, points of lists
+        found = [len(re.findall(shape, text, re.MULTILINE)) for text in (first, second)]
+        assert found[0] == found[1], shape
 
 
 def test_a_page_that_lags_behind_is_noticed() -> None:
