@@ -187,11 +187,11 @@ class TrainingLoop:
         whole = metrics is not None and not self._parallel.sharded
         if whole and self._info.step > self._saved.step:
             self._save(metrics)
-        folder = str(self._run.folder)
-        how = f"The same command goes on from the last checkpoint in {folder!r}"
+        folder = repr(str(self._run.folder))  # whole: a path to use
+        how = f"The same command goes on from the last checkpoint in {folder}"
         if metrics is not None:
             step = self._saved.step
-            how = f"The checkpoint of step {step} is in {folder!r}; the same command goes on"
+            how = f"The checkpoint of step {step} is in {folder}; the same command goes on"
             how = how if step else "No checkpoint was written yet; the same command begins again"
         return LostProcess(f"{lost}. {how}.", is_reported=lost.is_reported)
 

@@ -61,7 +61,7 @@ class Trial:
 
     def to_toml(self) -> str:
         """What a config of ``whorl train`` has for it."""
-        rates = [f"{name} = {rate!r}" for name, rate in self.rates.items()]
+        rates = [f"{name} = {float(rate)}" for name, rate in self.rates.items()]
         encoding = self.encoding.replace("\\", "\\\\").replace('"', '\\"')
         return "\n".join(["[model]", f'encoding = "{encoding}"', "", "[training]", *rates])
 
