@@ -42,6 +42,6 @@ def test_no_message_has_a_bare_path() -> None:
         code = re.sub(r'"""(?:.|\n)*?"""|#.*', "", file.read_text(encoding="utf-8"))
         for match in re.finditer(r"docs/[\w/-]+\.md(?! in whorl's source)", code):
             line = code[code.rfind("\n", 0, match.start()) + 1 : code.find("\n", match.end())]
-            if "documentation_page(" not in line and "PAGE =" not in line:
+            if "build_page_address(" not in line and "PAGE =" not in line:
                 bare.append(f"{file.name}: {line.strip()}")
     assert bare == []

@@ -15,7 +15,7 @@ FILES = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.json"))
 PUBLISHED = [
     path
     for path in FILES
-    if not path.stem.endswith(("-compare", "-experiment", "detector", "seed-noise"))
+    if not path.stem.endswith(("-compare", "-experiment", "-plan", "detector", "seed-noise"))
     and not path.stem.startswith(("real-model", "extend-", "extension-"))
 ]
 REPORTS: dict[Any, Any] = {

@@ -159,7 +159,7 @@ def test_no_command_where_q_and_k_are_one_tensor(whorl: Whorl, tmp_path: Path) -
 def test_detect_refuses(whorl: Whorl, tmp_path: Path) -> None:
     done = whorl("detect", str(tmp_path / "none"))
     assert (done.code, done.out) == (2, "")
-    assert "No such file" in done.err
+    assert "there is no file" in done.err
 
 
 def test_convert(whorl: Whorl, model: Path, tmp_path: Path) -> None:

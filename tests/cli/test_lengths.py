@@ -23,6 +23,7 @@ LENGTHS = {
     ("generate", "--window"),
     ("inspect", "--length"),
     ("inspect", "--trained"),
+    ("plan", "--length"),
     ("plot", "--length"),
     ("stream", "--window"),
     ("train", "--length"),

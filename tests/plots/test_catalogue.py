@@ -289,7 +289,7 @@ def test_charts_of_a_config(tmp_path: Path) -> None:
         ("entropy", {"encodings": "nope", "dim": 8}, r"'nope' does not use dim"),
         ("attention", {}, r"shows a trained model: set run=FOLDER of whorl train, or model=FOLDER"),
         ("attention", {"run": "a", "model": "b"}, r"but not both\."),
-        ("attention", {"model": "nowhere"}, r"model: 'nowhere' must be a folder with config\.json"),
+        ("attention", {"model": "nowhere"}, r"model: there is no file 'nowhere'"),
         ("gradient-norms", {}, r"chart 'gradient-norms' shows a training: set run=FOLDER of whorl"),
         (
             "trained-frequencies",

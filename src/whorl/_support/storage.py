@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from .documentation import build_page_address
 from .tensors import ORDINARY
 
 __all__ = ["check_storage", "copy_values", "is_sharded", "refuse_sharded"]
@@ -18,8 +19,8 @@ def refuse_sharded(tensors: Iterable[Tensor], where: str, what: str) -> None:
             raise TypeError(
                 f"{where}: {what} must be a plain tensor, because each process computes with its"
                 f" own part; got a DTensor {list(x.shape)}. Call with x.to_local() and"
-                " encoding.shard_heads(rank, world), or use whorl.parallel; docs/parallel.md says"
-                " how."
+                " encoding.shard_heads(rank, world), or use whorl.parallel:"
+                f" {build_page_address('docs/parallel.md')}."
             )
 
 

@@ -58,7 +58,7 @@ Layers = typer.Option(rich_help_panel=_SIZES, help="Layers.")
 Width = typer.Option(rich_help_panel=_SIZES, help="Width of the model.")
 Heads = typer.Option(rich_help_panel=_SIZES, help="Heads of queries.")
 KeyHeads = typer.Option("--kv-heads", rich_help_panel=_SIZES, help="Heads of keys.")
-Vocabulary = typer.Option(rich_help_panel=_SIZES, help="Tokens that the model knows.")
+Vocabulary = typer.Option(rich_help_panel=_SIZES, help="Entries of the vocabulary.")
 
 _OPTIONS: tuple[str, ...] = (
     "length",

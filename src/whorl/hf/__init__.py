@@ -4,7 +4,7 @@
 >>> import whorl
 >>> model = BloomModel(BloomConfig(hidden_size=64, n_head=4, n_layer=1, vocab_size=100))
 >>> whorl.hf.install(model)
-Installation(BloomModel, family='BLOOM', changes=1)
+Installation(BloomModel, family='BLOOM', changes=2)
 >>> whorl.hf.uninstall(model)
 
     installation    install and uninstall

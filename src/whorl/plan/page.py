@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from whorl._support.documentation import build_page_address
+
 from .plan import ModelPlan
 
 __all__ = ["render_lines"]
@@ -41,7 +43,8 @@ def render_lines(plan: ModelPlan) -> Iterator[str]:
         yield ""
         yield f"assumed, because nothing says it: {', '.join(size.assumed)}"
     yield ""
-    yield "docs/plan.md has the formulas, and how far two measured models are from them."
+    page = build_page_address("docs/plan.md")
+    yield f"Formulas, and how far two measured models are from them: {page}."
 
 
 def _render_training(plan: ModelPlan) -> Iterator[str]:
