@@ -11,14 +11,21 @@ import pytest
 
 from tests.plots.lab_document import comparison
 from whorl import plots
-from whorl.lab import DataConfig, RunConfig, train
-from whorl.lab.compare import ComparisonPlan, RunStatus, compare, load_comparison, rewrite_report
+from whorl.lab import DataConfig, RunConfig, train, use_threads
+from whorl.lab.compare import (
+    ComparisonPlan,
+    RunStatus,
+    compare,
+    load_comparison,
+    name_by_encoding,
+    rewrite_report,
+)
 from whorl.lab.compare import speed as module
 from whorl.lab.compare.plan import PlannedRun
 from whorl.lab.compare.speed import (
     ROUNDS,
     STEPS,
-    STEPS_PER_ENCODING,
+    STEPS_PER_ROW,
     measure_speed,
     read_speed,
     time_steps,
@@ -38,6 +45,10 @@ def list_runs(small: RunConfig, *encodings: str, seeds: int = 1) -> list[Planned
     return ComparisonPlan(encodings=encodings, seeds=seeds, base=small, thirds=False).list_runs()
 
 
+def list_configs(small: RunConfig, *encodings: str, seeds: int = 1) -> dict[str, RunConfig]:
+    return name_by_encoding([job.config for job in list_runs(small, *encodings, seeds=seeds)])
+
+
 def test_encodings_take_turns(small: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[tuple[str, int]] = []
     clock = iter(range(10_000))
@@ -50,17 +61,15 @@ def test_encodings_take_turns(small: RunConfig, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("whorl.lab.optimization.take_step", step)
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     seen: list[tuple[int, int]] = []
-    configs = {
-        job.config.model.encoding: job.config for job in list_runs(small, "rope", "alibi", "t5")
-    }
-    found = time_steps(configs, lambda *at: seen.append(at))  # type: ignore[arg-type]
+    configs = list_configs(small, "rope", "alibi", "t5")
+    found = time_steps(configs, lambda *at: seen.append(at))
     turns = [taken[n : n + STEPS + 1] for n in range(0, len(taken), STEPS + 1)]
     assert [{name for name, _ in turn} for turn in turns][:6] == [
         {"rope"}, {"alibi"}, {"t5"}, {"t5"}, {"alibi"}, {"rope"},
     ]  # fmt: skip
     assert all([number for _, number in turn] == list(range(1, STEPS + 2)) for turn in turns)
     assert len(turns) == 3 * ROUNDS
-    assert len(taken) == 3 * STEPS_PER_ENCODING
+    assert len(taken) == 3 * STEPS_PER_ROW
     # The first step of each turn is not timed.
     assert found == {name: [3, 4, 5] * ROUNDS for name in ("rope", "alibi", "t5")}
     assert seen == [(n, 3 * ROUNDS) for n in range(1, 3 * ROUNDS + 1)]
@@ -84,48 +93,52 @@ def test_the_median_counts_and_is_kept(
     small: RunConfig, tmp_path: Path, asked: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[RunStatus] = []
-    both = list_runs(small, "rope", "alibi", seeds=2)
+    both = list_configs(small, "rope", "alibi", seeds=2)
     found, status = measure_speed(both, tmp_path, shown.append)
     assert found is not None
     assert asked == [["rope", "alibi"]]  # once, not for each seed
     assert found["tokens_per_second"] == {"rope": TOKENS / 0.5, "alibi": TOKENS / 0.75}
-    again, status = measure_speed(both[1:2], tmp_path, shown.append)
+    again, status = measure_speed({"alibi": both["alibi"]}, tmp_path, shown.append)
     assert again is not None
     assert again["tokens_per_second"] == found["tokens_per_second"]
     assert status.reason == f"measured on {found['date']}"
     assert len(asked) == 1
     # Speeds of two measurements are not compared: a wider plan measures all of them.
-    measure_speed(list_runs(small, "rope", "nope"), tmp_path, shown.append)
+    measure_speed(list_configs(small, "rope", "nope"), tmp_path, shown.append)
     assert asked[1:] == [["rope", "nope"]]
     # Another number of steps or another rate has the same speed, another batch has not.
     training = dataclasses.replace(small.training, steps=99, learning_rate=0.5)
-    measure_speed(list_runs(dataclasses.replace(small, training=training), "rope"), tmp_path, print)
+    measure_speed(
+        list_configs(dataclasses.replace(small, training=training), "rope"), tmp_path, print
+    )
     assert len(asked) == 2
     training = dataclasses.replace(small.training, batch=5)
-    measure_speed(list_runs(dataclasses.replace(small, training=training), "rope"), tmp_path, print)
+    measure_speed(
+        list_configs(dataclasses.replace(small, training=training), "rope"), tmp_path, print
+    )
     assert len(asked) == 3
     here = describe_environment()
     monkeypatch.setattr(module, "describe_environment", lambda: {**here, "torch": "9"})
-    measure_speed(list_runs(small, "rope"), tmp_path, print)
+    measure_speed(list_configs(small, "rope"), tmp_path, print)
     assert len(asked) == 4
 
 
 def test_a_changed_file_is_measured_anew_or_refused(
     small: RunConfig, tmp_path: Path, asked: list[list[str]]
 ) -> None:
-    measure_speed(list_runs(small, "rope"), tmp_path, print)
+    measure_speed(list_configs(small, "rope"), tmp_path, print)
     path = tmp_path / "speed.json"
     path.write_text(path.read_text().replace("256.0", "999.0"))
-    message = r"speed.json' is damaged: speed.json has been changed .* Delete it; whorl compare"
+    message = r"speed.json' is damaged: speed.json has been changed .* Delete it; the command that trained"
     with pytest.raises(ValueError, match=message):
-        read_speed(tmp_path, [small])
-    measure_speed(list_runs(small, "rope"), tmp_path, print)
+        read_speed(tmp_path, {"rope": small})
+    measure_speed(list_configs(small, "rope"), tmp_path, print)
     assert len(asked) == 2
-    found = read_speed(tmp_path, [small])
+    found = read_speed(tmp_path, {"rope": small})
     assert found is not None
     assert found["tokens_per_second"] == {"rope": 256.0}
-    assert read_speed(tmp_path / "elsewhere", [small]) is None
-    assert read_speed(tmp_path, [list_runs(small, "alibi")[0].config]) is None
+    assert read_speed(tmp_path / "elsewhere", {"rope": small}) is None
+    assert read_speed(tmp_path, list_configs(small, "alibi")) is None
 
 
 @pytest.mark.slow
@@ -136,7 +149,8 @@ def test_a_report_shows_the_speeds_that_are_there(
     three = list_runs(small, "rope", "alibi", "nope")
     for job in three:
         train(job.config, tmp_path / job.name)
-    measure_speed(three[:2], tmp_path, print)
+    configs = name_by_encoding([job.config for job in three])
+    measure_speed({name: configs[name] for name in ("rope", "alibi")}, tmp_path, print)
     found = rewrite_report(tmp_path)
     speeds = {row["name"]: row["tokens_per_second"] for row in found["rows"]}
     assert speeds == {"rope": TOKENS / 0.5, "alibi": TOKENS / 0.75, "nope": None}
@@ -150,20 +164,30 @@ def test_a_report_shows_the_speeds_that_are_there(
     assert "tokens/s" in next(line for line in report.splitlines() if line.startswith("| "))
     # Of another batch, a speed is not that of these runs.
     training = dataclasses.replace(small.training, batch=5)
-    other = list_runs(dataclasses.replace(small, training=training), "rope")
-    measure_speed([other[0], *three[1:]], tmp_path, print)
+    other = dataclasses.replace(configs["rope"], training=training)
+    measure_speed({**configs, "rope": other}, tmp_path, print)
     speeds = {row["name"]: row["tokens_per_second"] for row in rewrite_report(tmp_path)["rows"]}
     assert speeds == {"rope": None, "alibi": TOKENS / 0.75, "nope": TOKENS / 1.0}
     # All are measured together, so that they can be compared.
-    measure_speed(three, tmp_path, print)
+    measure_speed(configs, tmp_path, print)
     assert asked[-1] == ["rope", "alibi", "nope"]
     assert "not measured" not in " ".join(rewrite_report(tmp_path)["notes"])
 
 
 @pytest.mark.slow
+def test_encoders_and_decoders_are_timed_with_their_own_tokens(small: RunConfig) -> None:
+    encoder = dataclasses.replace(small, model=dataclasses.replace(small.model, kind="encoder"))
+    done: list[tuple[int, int]] = []
+    with use_threads(1):
+        found = time_steps({"a": small, "b": encoder}, lambda *at: done.append(at))
+    assert {name: len(seconds) for name, seconds in found.items()} == {"a": 15, "b": 15}
+    assert done[-1] == (2 * ROUNDS, 2 * ROUNDS)
+
+
+@pytest.mark.slow
 def test_a_process_that_fails_is_said(small: RunConfig, tmp_path: Path) -> None:
     lost = dataclasses.replace(small, data=DataConfig(files=("/nowhere",)))
-    found, status = measure_speed([PlannedRun("rope", lost)], tmp_path, print)
+    found, status = measure_speed({"rope": lost}, tmp_path, print)
     assert found is None
     assert status.state == "failed"
     assert "its process ended with code 1: ValueError: data.files: '/nowhere' cannot be read" in (

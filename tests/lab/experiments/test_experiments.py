@@ -10,8 +10,8 @@ import pytest
 from tests.lab.conftest import write_texts
 from tests.lab.planned import run_without_workers
 from whorl.analysis import recoverability
-from whorl.lab import Run
-from whorl.lab.compare.pool import run_all
+from whorl.lab import Run, RunConfig
+from whorl.lab.compare.pool import RunStatus, run_all
 from whorl.lab.experiments import (
     NAMES,
     Experiment,
@@ -99,6 +99,42 @@ def test_smoke(name: str, shared: Path) -> None:
     again = rewrite_report(shared / name)
     assert again["rows"] == found["rows"]
     assert load_result(shared / name / "result.json")["sentence"] == found["sentence"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_workers")
+def test_steps_are_timed_when_all_runs_are_done(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row of which a step takes three times as long has a third of the steps in equal time."""
+    asked: list[list[str]] = []
+
+    def time_here(configs: dict[str, RunConfig], show: Any) -> Any:
+        asked.append(list(configs))
+        show(RunStatus("speed", "running", is_run=False))
+        seconds = {name: [0.1 * 3**n] * 3 for n, name in enumerate(configs)}
+        return seconds, RunStatus("speed", "done", is_run=False)
+
+    monkeypatch.setattr("whorl.lab.compare.speed._run_process", time_here)
+    files = [str(shared / "texts")]
+    plan = ExperimentPlan.from_budget("linear-attention", "smoke", files=files)
+    shown: list[list[RunStatus]] = []
+    found = run_experiment(plan, tmp_path, show=lambda x: shown.append([*x])).result
+    assert found is not None
+    assert asked == [[row.name for row in plan.rows]]
+    assert all(one.state == "done" for one in shown[-1])
+    assert [row["facts"]["step_seconds"] for row in found["rows"]] == [0.1, pytest.approx(0.3)]
+    fast, slow = (row["values"] for row in found["rows"])
+    assert fast["loss in equal time"]["mean"] == fast["loss@1"]["mean"]
+    ratio = slow["loss@1"]["third"] / slow["loss@1"]["mean"]  # of six and of two steps
+    assert slow["loss in equal time"]["mean"] == pytest.approx(slow["loss@1"]["mean"] * ratio)
+    assert "in turns, on one thread" in (tmp_path / "report.md").read_text()
+    assert run_experiment(plan, tmp_path).result is not None
+    assert len(asked) == 1
+    (tmp_path / "speed.json").unlink()
+    again = rewrite_report(tmp_path)
+    assert [row["facts"]["step_seconds"] < 0.1 for row in again["rows"]] == [True, True]
+    assert "while other runs use the machine" in (tmp_path / "report.md").read_text()
 
 
 @pytest.mark.slow

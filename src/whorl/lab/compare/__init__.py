@@ -8,7 +8,9 @@ from typing import Any
 from whorl._support.files import remove_parts, write_file_atomically
 from whorl.lab import files
 from whorl.lab.architectures import build_model
+from whorl.lab.config import RunConfig
 from whorl.lab.data import open_data_source
+from whorl.lab.encodings import format_title
 from whorl.lab.evaluate import add_scaling
 from whorl.lab.files import lock_together
 from whorl.lab.runs import Run
@@ -36,6 +38,7 @@ __all__ = [
     "estimate_steps",
     "fit_plan",
     "load_comparison",
+    "name_by_encoding",
     "rewrite_report",
     "search_rates",
     "write_report",
@@ -142,7 +145,9 @@ class _Reporting:
         if self.speed:
             try:
                 measured, last = measure_speed(
-                    done, self.folder, lambda status: self.show([*self.statuses, status])
+                    name_by_encoding([run.config for run in done]),
+                    self.folder,
+                    lambda status: self.show([*self.statuses, status]),
                 )
                 failed += (last,) if last.state == "failed" else ()
             except KeyboardInterrupt:  # the runs are finished, so report on them without a speed
@@ -163,10 +168,18 @@ def rewrite_report(folder: str | Path) -> dict[str, Any]:
     """The comparison of the runs in ``folder``; writes the report again, without training."""
     folder = Path(folder)
     runs = find_runs(folder)
-    speed = read_speed(folder, [run.load_config() for run in runs])
+    speed = read_speed(folder, name_by_encoding([run.load_config() for run in runs]))
     comparison = build_comparison(runs, speed=speed)
     write_report(comparison, folder)
     return comparison
+
+
+def name_by_encoding(configs: Sequence[RunConfig]) -> dict[str, RunConfig]:
+    """The first config of each encoding by the encoding's title, because only that has a speed."""
+    found: dict[str, RunConfig] = {}
+    for config in configs:
+        found.setdefault(format_title(config.model.encoding), config)
+    return found
 
 
 def write_report(comparison: dict[str, Any], folder: Path) -> None:

@@ -1,8 +1,8 @@
-"""Training speed of each encoding, measured after the runs, because those share the machine.
+"""Training speed of each row, measured after the runs, because those share the machine.
 
-One process on one thread measures it. In each of several rounds, every encoding trains a few steps,
-so that a slow moment of the machine slows all encodings down. The speed of an encoding is that of
-its median step. It is measured once and stored in speed.json, beside the runs.
+One process on one thread measures it. In each of several rounds, every row trains a few steps, so
+that a slow moment of the machine slows all of them down. The speed of a row is that of its median
+step. It is measured once and stored in speed.json, beside the runs.
 
 ``python -m whorl.lab.compare.speed`` is that process. It reads configs by name as JSON from
 standard input and writes lines of JSON to standard output: its progress, then all seconds.
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
@@ -22,19 +22,17 @@ from typing import Any
 
 from whorl._support.launch import build_environment
 from whorl.lab.config import RunConfig
-from whorl.lab.encodings import format_title
 from whorl.lab.environment import describe_environment
 from whorl.lab.integrity import compute_checksum, read_checked, write_checked
 
-from .plan import PlannedRun
 from .pool import RunStatus
 from .processes import describe_exit
 
-__all__ = ["STEPS_PER_ENCODING", "measure_speed", "read_speed", "time_steps"]
+__all__ = ["STEPS_PER_ROW", "measure_speed", "read_speed", "time_steps"]
 
 ROUNDS, STEPS = 5, 3
-#: Steps of an encoding in all rounds; the first of each round is not timed.
-STEPS_PER_ENCODING = ROUNDS * (STEPS + 1)
+#: Steps of a row in all rounds; the first of each round is not timed.
+STEPS_PER_ROW = ROUNDS * (STEPS + 1)
 _FILE = "speed.json"
 _MEASURING = RunStatus("speed", "running", "measuring", is_run=False)
 # Entries of the environment that the speed depends on.
@@ -42,14 +40,13 @@ _COMPARED = ("torch", "cpu", "kernel", "whorl")
 
 
 def measure_speed(
-    runs: Sequence[PlannedRun], folder: Path, show: Callable[[RunStatus], None]
+    configs: Mapping[str, RunConfig], folder: Path, show: Callable[[RunStatus], None]
 ) -> tuple[dict[str, Any] | None, RunStatus]:
-    """The speed of each encoding, from speed.json or measured and written there; and its status.
+    """The speed of each row, from speed.json or measured and written there; and its status.
 
-    If the measurement fails, the speed is None and the status says why.
+    configs: by the name of the row. If the measurement fails, the speed is None and the status says
+    why.
     """
-    configs = {format_title(run.config.model.encoding): run.config for run in reversed(runs)}
-    configs = dict(reversed(configs.items()))
     earlier = _read_earlier(folder, configs)
     if earlier is not None:
         status = RunStatus("speed", "done", reason=f"measured on {earlier['date']}", is_run=False)
@@ -76,11 +73,11 @@ def measure_speed(
     return found, status
 
 
-def read_speed(folder: Path, configs: Sequence[RunConfig]) -> dict[str, Any] | None:
-    """The content of speed.json, without encodings whose config has changed since.
+def read_speed(folder: Path, configs: Mapping[str, RunConfig]) -> dict[str, Any] | None:
+    """The content of speed.json, without rows whose config has changed since.
 
-    Under "missing" are the names of encodings without a speed; None if no encoding has one.
-    ValueError if the file was changed.
+    Under "missing" are the names of rows without a speed; None if no row has one. ValueError if
+    the file was changed.
     """
     path = folder / _FILE
     if not path.exists():
@@ -89,10 +86,10 @@ def read_speed(folder: Path, configs: Sequence[RunConfig]) -> dict[str, Any] | N
         found = read_checked(path)
     except ValueError as error:
         raise ValueError(
-            f"{str(path)!r} is damaged: {str(error).rstrip('.')}. Delete it; whorl compare then"
-            " measures the speed again."
+            f"{str(path)!r} is damaged: {str(error).rstrip('.')}. Delete it; the command"
+            " that trained these runs then measures the speed again."
         ) from None
-    asked = {format_title(config.model.encoding): _hash_config(config) for config in configs}
+    asked = {name: _hash_config(config) for name, config in configs.items()}
     missing = [name for name, key in asked.items() if found["asked"].get(name) != key]
     if len(missing) == len(asked):
         return None
@@ -104,18 +101,20 @@ def read_speed(folder: Path, configs: Sequence[RunConfig]) -> dict[str, Any] | N
 def time_steps(
     configs: Mapping[str, RunConfig], progress: Callable[[int, int], None]
 ) -> dict[str, list[float]]:
-    """Seconds of every timed step by encoding, on as many threads as torch uses now."""
+    """Seconds of every timed step by row, on as many threads as torch uses now."""
     from whorl.lab.architectures import build_model
     from whorl.lab.data import open_data_source
     from whorl.lab.optimization import TrainingOptimizer, group_by_part, take_step
     from whorl.processes import ParallelModel, ProcessGroup
 
     found: dict[str, list[float]] = {name: [] for name in configs}
-    source = open_data_source(next(iter(configs.values())))
+    sources = {_get_text(one): one for one in configs.values()}
+    opened = {key: open_data_source(one) for key, one in sources.items()}
     for number in range(ROUNDS):
         names = list(configs)[:: 1 if number % 2 == 0 else -1]
         for n, name in enumerate(names):
             config = configs[name]
+            source = opened[_get_text(config)]
             model = build_model(config.model, vocab=source.vocab, longest=config.longest)
             model.reset_parameters(config.training.seed)
             model.train()
@@ -128,6 +127,11 @@ def time_steps(
                     found[name].append(time.perf_counter() - start)
             progress(number * len(names) + n + 1, ROUNDS * len(names))
     return found
+
+
+def _get_text(config: RunConfig) -> tuple[Any, ...]:
+    """What decides which tokens a run reads."""
+    return (config.data, config.model.kind, config.training.length)
 
 
 def main() -> None:
@@ -149,7 +153,7 @@ def main() -> None:
 def _read_earlier(folder: Path, configs: Mapping[str, RunConfig]) -> dict[str, Any] | None:
     """The content of speed.json if it was measured here and has all of ``configs``, else None."""
     try:
-        found = read_speed(folder, list(configs.values()))
+        found = read_speed(folder, configs)
     except ValueError:
         return None
     here = describe_environment()

@@ -23,7 +23,7 @@ from whorl.lab.optimization import (
 from whorl.processes import ParallelModel, ProcessGroup, open_processes
 
 from .plan import ComparisonPlan
-from .speed import STEPS_PER_ENCODING
+from .speed import STEPS_PER_ROW
 
 __all__ = ["estimate_steps", "fit_plan"]
 
@@ -56,7 +56,7 @@ def estimate_steps(plan: ComparisonPlan, minutes: float, workers: int) -> int:
             fixed += VALIDATIONS * _time_validation(model, source)
     finally:
         torch.set_num_threads(threads)
-    alone = STEPS_PER_ENCODING * per_step  # speed is measured after the runs
+    alone = STEPS_PER_ROW * per_step  # speed is measured after the runs
     if plan.thirds:
         per_step, fixed = per_step * 4 / 3, 2 * fixed
     room = (

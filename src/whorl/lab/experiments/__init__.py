@@ -17,6 +17,7 @@ from whorl._support.words import quote
 from whorl.lab import files
 from whorl.lab.compare.pool import RunStatus, ShowStatus, run_all
 from whorl.lab.compare.ray_workers import check_ray
+from whorl.lab.compare.speed import measure_speed, read_speed
 from whorl.lab.compare.together import check_workers, run_together
 from whorl.lab.environment import describe_environment
 from whorl.lab.files import lock_together
@@ -35,7 +36,7 @@ from .definition import (
     Tables,
 )
 from .document import build_result, label_measures, load_result
-from .jobs import check_jobs, list_configs, list_jobs, read_rows
+from .jobs import check_jobs, list_configs, list_jobs, name_configs, read_rows
 from .plan import ExperimentPlan
 from .registry import NAMES, find_experiment, get_toml_path
 from .results import RowMeasurement, RowResults
@@ -63,7 +64,7 @@ __all__ = [
 ]
 
 _PLAN_FILE = "plan.json"
-_REPORT_FILES = r"result\.json|report\.md|report\.html|chart\.svg|plan\.json"
+_REPORT_FILES = r"result\.json|report\.md|report\.html|chart\.svg|plan\.json|speed\.json"
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,11 @@ def run_experiment(
             else:
                 ways: dict[str, Any] = {"workers": workers, "ray": ray, "show": show}
                 statuses = run_all(jobs, folder, {}, **ways, force=force, command=command)
+            result, done = None, any(status.state == "done" for status in statuses)
+            if processes.is_main and done and plan.experiment.timed:
+                statuses = [*statuses, _time_rows(plan, folder, statuses, show)]
             failed = tuple(status for status in statuses if status.state == "failed")
-            result = None
-            if processes.is_main and any(status.state == "done" for status in statuses):
+            if processes.is_main and done:
                 result = _build_report(plan, folder, {one.name: one.reason for one in failed})
             processes.wait()
     return ExperimentOutcome(result, failed, folder)
@@ -177,6 +180,9 @@ def _build_report(plan: ExperimentPlan, folder: Path, reasons: dict[str, str]) -
     rows, missing = read_rows(plan, folder)
     if not rows:
         raise ValueError("none of the rows is finished; run the experiment again to go on.")
+    if plan.experiment.timed and (speed := read_speed(folder, name_configs(plan))) is not None:
+        seconds = {name: x for name, x in speed["seconds"].items() if name not in speed["missing"]}
+        rows = [row.replace_step_seconds(seconds.get(row.name)) for row in rows]
     result = build_result(
         plan, rows, folder, corpus=stored["corpus"], environment=stored["environment"]
     )
@@ -185,6 +191,15 @@ def _build_report(plan: ExperimentPlan, folder: Path, reasons: dict[str, str]) -
     ]
     write_report(result, folder)
     return result
+
+
+def _time_rows(
+    plan: ExperimentPlan, folder: Path, statuses: Sequence[RunStatus], show: ShowStatus
+) -> RunStatus:
+    """Time steps of all rows in turns, while no run is active, unless that was done; the status."""
+    configs = name_configs(plan)
+    _, last = measure_speed(configs, folder, lambda status: show([*statuses, status]))
+    return last
 
 
 def _store_plan(

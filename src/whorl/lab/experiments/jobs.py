@@ -31,6 +31,7 @@ __all__ = [
     "check_jobs",
     "list_configs",
     "list_jobs",
+    "name_configs",
     "read_rows",
 ]
 
@@ -144,6 +145,11 @@ def list_configs(plan: ExperimentPlan) -> list[RunConfig]:
     if build is None:
         return []
     return [build(row.tables, seed) for seed in range(plan.seeds) for row in plan.rows]
+
+
+def name_configs(plan: ExperimentPlan) -> dict[str, RunConfig]:
+    """The config of the training run of each row with the first seed, by the name of the row."""
+    return {row.name: build_run_config(row.tables, seed=0) for row in plan.rows}
 
 
 def check_jobs(plan: ExperimentPlan, configs: Sequence[RunConfig]) -> dict[str, Any]:

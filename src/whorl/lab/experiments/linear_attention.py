@@ -123,6 +123,7 @@ def list_denominators(rows: Sequence[RowResults], folder: Path) -> list[ResultTa
 EXPERIMENT = Experiment(
     name="linear-attention",
     measures=(MeasureLabel(_TIMED, "loss in equal time"),),
+    timed=True,
     derive=add_equal_time,
     list_tables=list_denominators,
 )

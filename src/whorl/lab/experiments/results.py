@@ -88,6 +88,22 @@ class RowResults:
         }
         return dataclasses.replace(self, seeds=seeds)
 
+    def replace_step_seconds(self, seconds: Sequence[float] | None) -> "RowResults":
+        """The row with the median of these for "step_seconds"; None changes nothing.
+
+        Seconds of steps that took turns with those of other rows, while nothing else ran, say more
+        than those of each run, which shared the machine. The fact "timed_alone" is 1 then.
+        """
+        if seconds is None:
+            return self
+        facts = {"step_seconds": median(seconds), "timed_alone": 1.0}
+        seeds = {
+            seed: dataclasses.replace(one, facts={**one.facts, **facts})
+            for seed, one in self.seeds.items()
+        }
+        third = self.third and self.third.replace_step_seconds(seconds)
+        return dataclasses.replace(self, seeds=seeds, third=third)
+
 
 def measure_run(run: Run) -> RowMeasurement | None:
     """Numbers of a training run of the lab; None if it is not finished.

@@ -9,9 +9,11 @@ from whorl.lab.compare.tables import format_headline
 
 from .definition import MeasureLabel
 
-__all__ = ["build_terminal_tables", "list_tables", "render_markdown"]
+__all__ = ["build_terminal_tables", "list_tables", "render_brief", "render_markdown"]
 
 _MISSING = "\u2013"
+# Heads of columns that are no measures of the experiment.
+_FACTS = {"parameters": "parameters", "step_seconds": "ms a step"}
 _STYLES = {"lower": "green", "higher": "red", "tied": "cyan", "not yet": "yellow"}
 
 
@@ -41,6 +43,27 @@ def render_markdown(result: Mapping[str, Any]) -> str:
     parts += _list_notes(result)
     parts.append(format_headline(result))
     return "\n\n".join(" ".join(x.split()) if "|" not in x else x for x in parts) + "\n"
+
+
+def render_brief(result: Mapping[str, Any]) -> str:
+    """What a page of documentation shows of a result: the sentence, its values, how it was made.
+
+    The report has the rest: differences with their intervals, tables of the experiment, notes.
+    """
+    parts = [f"> {result['sentence']}"]
+    sections = dict.fromkeys(x.section for x in _read_labels(result) if x.id in result["judged"])
+    for section in sorted(sections):
+        table = _build_values(result, section)
+        # A page is about what the rows do, not about the machine.
+        keep = [n for n, head in enumerate(table.heads) if head not in _FACTS.values()]
+        body = [
+            [f"**{row[n]}**" if (m, n) in table.bold else row[n] for n in keep]
+            for m, row in enumerate(table.rows)
+        ]
+        parts += [f"{table.title}:", render_table([table.heads[n] for n in keep], body)]
+    minutes = sum(row["facts"].get("seconds", 0) * len(row["seeds"]) for row in result["rows"]) / 60
+    spent = f" All runs of the full length took {minutes:.0f} minutes of one core." * (minutes >= 1)
+    return "\n\n".join([*parts, format_headline(result) + spent]) + "\n"
 
 
 def build_terminal_tables(result: Mapping[str, Any]) -> Iterator[Any]:
@@ -75,7 +98,7 @@ def _build_values(result: Mapping[str, Any], section: str) -> ReportTable:
     """Means of the judged quantities by row, with half the interval over seeds."""
     measures = _select_measures(result, section)
     shown = [row for row in result["rows"] if any(one.id in row["values"] for one in measures)]
-    facts = [("parameters", "parameters", ",.0f"), ("step_seconds", "ms a step", ".1f")]
+    facts = [("parameters", ",.0f"), ("step_seconds", ".1f")]
     facts = [x for x in facts if not section and any(x[0] in row["facts"] for row in shown)]
     bold = set()
     for m, measure in enumerate(measures, start=1):
@@ -88,19 +111,25 @@ def _build_values(result: Mapping[str, Any], section: str) -> ReportTable:
     rows = []
     for row in shown:
         cells = [_format_cell(row, measure) for measure in measures]
-        for name, _, form in facts:
+        for name, form in facts:
             value = row["facts"].get(name)
             scale = 1000 if name == "step_seconds" else 1
             cells.append(_MISSING if value is None else format(scale * value, form))
         rows.append([row["name"], *cells])
     heads = ["", *(_shorten_label(one, measures, result) for one in measures)]
-    heads += [head for _, head, _ in facts]
+    heads += [_FACTS[name] for name, _ in facts]
     count = len({seed for row in shown for seed in row["seeds"]})
     what = " and ".join(dict.fromkeys(one.quantity.replace("_", " ") for one in measures))
     several = f"mean of {count} seeds \u00b1 half the 95 % interval" if count > 1 else "one seed"
-    note = "Steps are timed while other runs use the machine." if len(facts) > 1 else ""
+    note = _describe_timing(shown) if len(facts) > 1 else ""
     title = f"{section}: {what}" if section else what.capitalize()
     return ReportTable(f"{title}, {several}", heads, rows, frozenset(bold), note)
+
+
+def _describe_timing(rows: Sequence[Mapping[str, Any]]) -> str:
+    if all(row["facts"].get("timed_alone") for row in rows):
+        return "Steps were timed after all runs, in turns, on one thread, with no run beside them."
+    return "Steps are timed while other runs use the machine."
 
 
 def _select_measures(result: Mapping[str, Any], section: str) -> list[MeasureLabel]:
