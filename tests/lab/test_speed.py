@@ -129,7 +129,7 @@ def test_a_changed_file_is_measured_anew_or_refused(
     measure_speed(list_configs(small, "rope"), tmp_path, print)
     path = tmp_path / "speed.json"
     path.write_text(path.read_text().replace("256.0", "999.0"))
-    message = r"speed.json' is damaged: speed.json has been changed .* Delete it; the command that trained"
+    message = r"speed.json' is damaged: speed.json has been changed .* Delete it; the command that"
     with pytest.raises(ValueError, match=message):
         read_speed(tmp_path, {"rope": small})
     measure_speed(list_configs(small, "rope"), tmp_path, print)

@@ -141,8 +141,8 @@ class Experiment:
         list_tables: further tables, from all rows and the folder of the experiment.
         find_line: line and x of a row in a chart of measures that have no x of their own, from its
             tables. Rows with the same line are joined.
-        timed: whether steps of the rows are timed after all runs, in turns and alone on the machine,
-            because a measure depends on their time. Only for rows that are training runs.
+        timed: whether steps of the rows are timed after all runs, in turns and while nothing else
+            runs, because a measure depends on their time. Only for rows that are training runs.
         describe_files: options of the table [data] for files that the user gives, "files" among
             them; checksums belong there, so that other contents are other rows.
     """
