@@ -6,9 +6,10 @@ transformers uses a largest bias of 8 whatever ``attn_config.alibi_bias_max`` sa
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.models.mpt.modeling_mpt import MptAttention, MptBlock
+from transformers.models.mpt.modeling_mpt import MptAttention, MptBlock, MptModel
 
 from whorl.encodings import ALiBi, Encoding
 from whorl.hf.changes import Change, ClassChange
@@ -81,6 +82,11 @@ class WhorlMptBlock(MptBlock):
         return self.ffn(self.norm_2(mixed), mixed), weights
 
 
+def _skip_bias(num_heads: int, length: int, *, device: torch.device | None = None) -> Tensor:
+    """Nothing, in the place of the bias for the longest input that every call would make."""
+    return torch.empty(0, device=device)
+
+
 def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
     refuse_rotary_options(options, "MPT")
     encoding = options.encoding or ALiBi(model.config.n_heads)
@@ -91,6 +97,8 @@ def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
             changes.append(ClassChange(module, WhorlMptAttention, attributes))
         elif type(module) is MptBlock:
             changes.append(ClassChange(module, WhorlMptBlock))
+        elif type(module) is MptModel:  # its class stays, which is saved with the model
+            changes.append(ClassChange(module, MptModel, {"build_mpt_alibi_tensor": _skip_bias}))
     return changes
 
 
