@@ -58,6 +58,30 @@ def test_the_gelu_of_bloom_is_that_of_transformers() -> None:
     assert not torch.equal(found[0][0], found[1][0])  # two ways to compute it
 
 
+@pytest.mark.parametrize("kind", ["t5", "mt5", "umt5"])
+def test_the_norm_of_t5_is_that_of_transformers(kind: str) -> None:
+    """Computed in another way only in float32 and without gradients."""
+    stock, installed = build_model(kind), build_model(kind)
+    whorl.hf.install(installed)
+    norms = [model.encoder.block[0].layer[0].layer_norm for model in (stock, installed)]
+    width = norms[0].weight.shape[0]
+    for norm in norms:
+        norm.weight.data = torch.linspace(0.5, 2, width)
+    x = torch.randn(3, width, generator=torch.Generator().manual_seed(0)) * 100
+    tiny = x * 1e-5  # where eps decides
+    with torch.no_grad():
+        for given in (x, tiny):
+            before, kept = norms[0](given), given.clone()
+            after = norms[1](given)
+            assert float((before - after).abs().max()) < 1e-6 * float(before.abs().max())
+            assert torch.equal(given, kept)
+        assert type(norms[0]) is not type(norms[1])
+        assert torch.equal(norms[0](x.bfloat16()), norms[1](x.bfloat16()))
+    assert torch.equal(norms[0](x), norms[1](x))
+    whorl.hf.uninstall(installed)
+    assert type(norms[0]) is type(norms[1])
+
+
 @torch.no_grad()
 def test_positions_of_bloom_skip_padding_between_tokens() -> None:
     model, inputs = build_model("bloom"), build_inputs("bloom", LENGTH, "middle")

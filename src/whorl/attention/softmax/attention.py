@@ -92,7 +92,8 @@ def attention(
         query_weight: [D], a factor for each channel of the queries after their rotation. The
             weights of norms after the rotation come here, those of queries times those of keys:
             ``MultiheadAttention(qk_norm="after")``.
-        block: queries that are computed together where there is a bias or a mask.
+        block: queries that are computed together where there is a bias or a mask; four times as
+            many if the bias is by distance and no key is hidden.
 
     The result of a query that sees no key is 0.
 

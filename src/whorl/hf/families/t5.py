@@ -4,18 +4,33 @@ transformers builds the bias as a T x S matrix and hands it from the first layer
 UMT5 every layer has its own. Here each layer reads the trained numbers themselves. Attention to the
 encoder's tokens has no bias and is left alone.
 
+Its norm squares, averages and multiplies copies of the tokens in transformers. Here, without
+gradients, it takes half the time, which is a hundredth of that of 512 tokens.
+
 Raffel et al. 2020, https://arxiv.org/abs/1910.10683; Chung et al. 2023 (UMT5),
 https://arxiv.org/abs/2304.09151.
 """
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import EncoderDecoderCache, PreTrainedModel
-from transformers.models.mt5.modeling_mt5 import MT5Attention, MT5LayerSelfAttention, MT5Stack
-from transformers.models.t5.modeling_t5 import T5Attention, T5LayerSelfAttention, T5Stack
+from transformers.models.mt5.modeling_mt5 import (
+    MT5Attention,
+    MT5LayerNorm,
+    MT5LayerSelfAttention,
+    MT5Stack,
+)
+from transformers.models.t5.modeling_t5 import (
+    T5Attention,
+    T5LayerNorm,
+    T5LayerSelfAttention,
+    T5Stack,
+)
 from transformers.models.umt5.modeling_umt5 import (
     UMT5Attention,
+    UMT5LayerNorm,
     UMT5LayerSelfAttention,
     UMT5Stack,
 )
@@ -99,12 +114,45 @@ class WhorlUMT5Attention(UMT5Attention):
         return _attend(self, hidden_states, attention_mask, past_key_values, output_attentions)
 
 
+class NormInPlace:
+    """T5's norm, x / sqrt(mean(x^2) + eps) x weight, with one copy of the tokens."""
+
+    weight: Tensor
+    variance_epsilon: float
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled() or not x.dtype == self.weight.dtype == torch.float32:
+            found: Tensor = super().forward(x)  # type: ignore[misc]
+            return found
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        factor = (length.square_() / x.shape[-1] + self.variance_epsilon).rsqrt_()
+        out: Tensor = (x * factor).mul_(self.weight)
+        return out
+
+
+class WhorlT5LayerNorm(NormInPlace, T5LayerNorm):
+    """T5's norm."""
+
+
+class WhorlMT5LayerNorm(NormInPlace, MT5LayerNorm):
+    """mT5's norm, which is that of T5."""
+
+
+class WhorlUMT5LayerNorm(NormInPlace, UMT5LayerNorm):
+    """UMT5's norm, which is that of T5."""
+
+
 _STACKS = (T5Stack, MT5Stack, UMT5Stack)
 _LAYERS = (T5LayerSelfAttention, MT5LayerSelfAttention, UMT5LayerSelfAttention)
 _CLASSES: dict[type, type[nn.Module]] = {
     T5Attention: WhorlT5Attention,
     MT5Attention: WhorlMT5Attention,
     UMT5Attention: WhorlUMT5Attention,
+}
+_NORMS: dict[type, type[nn.Module]] = {
+    T5LayerNorm: WhorlT5LayerNorm,
+    MT5LayerNorm: WhorlMT5LayerNorm,
+    UMT5LayerNorm: WhorlUMT5LayerNorm,
 }
 
 
@@ -121,6 +169,9 @@ def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
                 encoding, owner = _build_bias(layer), layer
             attributes = {"whorl_encoding": encoding, "bias_owner": owner}
             changes.append(ClassChange(layer, _CLASSES[type(layer)], attributes))
+    if changes:  # without self-attention there is nothing to install
+        norms = (module for module in model.modules() if type(module) in _NORMS)
+        changes += [ClassChange(norm, _NORMS[type(norm)]) for norm in norms]
     return changes
 
 
