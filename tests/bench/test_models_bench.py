@@ -21,6 +21,7 @@ from whorl.bench.models import (
     run,
     runner,
 )
+from whorl.bench.models.plan import Work
 from whorl.bench.models.process import ModelProcess
 
 SMALL = {"hidden_size": 24, "num_attention_heads": 2, "num_hidden_layers": 1}
@@ -41,9 +42,8 @@ def small_models(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_cell_is_measured(tmp_path: Path) -> None:
-    plan = Plan(
-        lengths=(12,), works=("prefill", "decode", "training"), repeats=1, least_seconds=0.0
-    )
+    works: tuple[Work, ...] = ("prefill", "decode", "training")
+    plan = Plan(lengths=(12,), works=works, repeats=1, least_seconds=0.0, starts=1)
     report = run(plan, sink=tmp_path / "r.json")
     assert report.complete
     assert [cell.cell for cell in report.cells] == plan.list_cells()
@@ -59,8 +59,10 @@ def test_plans() -> None:
     quick = Plan.quick().list_cells()
     assert {cell.work for cell in quick} == {"prefill", "decode"}
     assert max(cell.length for cell in quick) == 1024
-    with pytest.raises(ValueError, match="lengths, threads and repeats must be at least 1"):
+    with pytest.raises(ValueError, match="lengths, threads, repeats and starts must be at"):
         Plan(lengths=(0,))
+    with pytest.raises(ValueError, match="lengths, threads, repeats and starts must be at"):
+        Plan(starts=0)
     with pytest.raises(ValueError, match="peers cannot be selected: a model is compared with its"):
         Plan().select(peers=["hf"])
 
@@ -76,6 +78,47 @@ def test_a_model_that_differs_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> N
     assert cell.gain is None
     (wrong,) = [result for result in cell.results if result.problem]
     assert (wrong.name, wrong.problem) == ("installed", "differs from transformers by 1.0e-03")
+
+
+def test_both_models_are_started_several_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each start has its share of the rounds; a model that is wrong in one of them has no time."""
+    started: list[str] = []
+    failing = -1
+
+    def build(name: str, cell: Cell) -> object:
+        started.append(name)
+        if len(started) - 1 == failing:
+            raise ValueError("no memory")
+        return (lambda: torch.ones(2)), 1
+
+    monkeypatch.setattr(contestants, "ModelProcess", InThisProcess)
+    monkeypatch.setattr(contestants, "build_call", build)
+    cell, plan = Cell("bloom", "prefill", 12, 1, 1), Plan(repeats=5, least_seconds=0.0, starts=3)
+    found = runner.measure_cell(cell, plan)
+    assert started == ["stock", "installed"] * 3
+    assert [r.timing.samples for r in found.results if r.timing] == [6, 6]  # 2 for each start
+    started.clear()
+    failing = 3
+    found = runner.measure_cell(cell, plan)
+    assert started == ["stock", "installed"] * 2
+    assert [(r.name, r.problem) for r in found.results if r.problem] == [
+        ("installed", "ValueError: no memory")
+    ]
+    assert found.gain is None
+
+
+class InThisProcess:
+    """Stands for ``ModelProcess`` where a process of its own is not what is tested."""
+
+    def __init__(self, build: Callable[[], tuple[Callable[[], torch.Tensor], int]], threads: int):
+        self.compute, self.units = build()
+        self.run = self.compute
+
+    def __enter__(self) -> "InThisProcess":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
 
 
 def test_a_model_runs_in_a_process_of_its_own() -> None:

@@ -9,6 +9,7 @@ from .measure import Timing
 __all__ = [
     "Contestant",
     "ContestantMakers",
+    "collect_samples",
     "describe_error",
     "prepare_contestants",
     "time_alternately",
@@ -52,6 +53,14 @@ def prepare_contestants(makers: ContestantMakers) -> tuple[list[Contestant], dic
 def time_alternately(
     contestants: Sequence[Contestant], repeats: int, least_seconds: float = 0.0
 ) -> list[Timing]:
+    """Timings of one unit of each contestant, from ``collect_samples``."""
+    samples = collect_samples(contestants, repeats, least_seconds)
+    return [Timing.from_samples(s, c.units) for s, c in zip(samples, contestants, strict=True)]
+
+
+def collect_samples(
+    contestants: Sequence[Contestant], repeats: int, least_seconds: float = 0.0
+) -> list[list[float]]:
     """Seconds of one unit of each contestant; all are called equally often, as caches grow.
 
     There are at least ``repeats`` rounds, and more until they have taken ``least_seconds``: the
@@ -69,7 +78,7 @@ def time_alternately(
                 spent += seconds
                 samples[who].append(seconds / contestants[who].units)
         rounds += 1
-    return [Timing.from_samples(s, c.units) for s, c in zip(samples, contestants, strict=True)]
+    return samples
 
 
 def describe_error(error: Exception) -> str:

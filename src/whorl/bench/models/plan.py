@@ -52,25 +52,29 @@ class Plan(BenchmarkPlan):
 
     repeats: rounds, in each of which both models run once; more until a cell has taken
         least_seconds.
+    starts: how often both processes are started afresh for a cell. The same model in two processes
+        differs by a few percent for as long as they last, by where its memory happens to be.
     """
 
     models: tuple[str, ...] = MODELS
     works: tuple[Work, ...] = ("prefill", "decode", "training", "memory")
     lengths: tuple[int, ...] = _LENGTHS
     memory_length: int = 8192
-    repeats: int = 5
+    repeats: int = 6
     least_seconds: float = 10.0
+    starts: int = 3
 
-    EFFORT: ClassVar[tuple[str, ...]] = ("repeats", "least_seconds")
+    EFFORT: ClassVar[tuple[str, ...]] = ("repeats", "least_seconds", "starts")
     PEERS: ClassVar[str] = "a model is compared with itself, as transformers runs it"
 
     def __post_init__(self) -> None:
-        self.check_least("lengths, threads and repeats", (*self.lengths, self.memory_length))
+        sizes = (*self.lengths, self.memory_length, self.starts)
+        self.check_least("lengths, threads, repeats and starts", sizes)
 
     @classmethod
     def quick(cls) -> "Plan":
         """Cells for a minute or two: prefill of the shorter lengths and decode, one thread."""
-        return cls(works=("prefill", "decode"), lengths=(512, 1024), least_seconds=2.0)
+        return cls(works=("prefill", "decode"), lengths=(512, 1024), least_seconds=2.0, starts=1)
 
     def list_cells(self) -> list[Cell]:
         """All cells, in the order of the thread counts."""

@@ -1,12 +1,14 @@
 """Measures a plan of the benchmark of models."""
 
+import math
 import subprocess
 import sys
 from contextlib import ExitStack
 
 from whorl._support import memory
 from whorl._support.threads import use_threads
-from whorl.bench.contestants import describe_error, prepare_contestants, time_alternately
+from whorl.bench.contestants import collect_samples, describe_error, prepare_contestants
+from whorl.bench.measure import Timing
 from whorl.bench.runner import make_run
 
 from .contestants import build_call, build_contestants
@@ -20,10 +22,25 @@ def measure_cell(cell: Cell, plan: Plan) -> CellResult:
     """The results of one cell; both models are compared before they are timed."""
     if cell.work == "memory":
         return CellResult(cell, tuple(_measure_memory(name, cell) for name in (STOCK, INSTALLED)))
-    with ExitStack() as processes:
-        able, problems = prepare_contestants(build_contestants(cell, processes))
-        timings = time_alternately(able, plan.repeats, plan.least_seconds)
-    timed = [Result(c.name, timing) for c, timing in zip(able, timings, strict=True)]
+    samples: dict[str, list[float]] = {}
+    units: dict[str, int] = {}
+    for _ in range(plan.starts):
+        with ExitStack() as processes:
+            able, problems = prepare_contestants(build_contestants(cell, processes))
+            rounds, seconds = (
+                math.ceil(plan.repeats / plan.starts),
+                plan.least_seconds / plan.starts,
+            )
+            for each, found in zip(able, collect_samples(able, rounds, seconds), strict=True):
+                samples.setdefault(each.name, []).extend(found)
+                units[each.name] = each.units
+        if problems:  # a model that is wrong once has no time
+            break
+    timed = [
+        Result(name, Timing.from_samples(found, units[name]))
+        for name, found in samples.items()
+        if name not in problems
+    ]
     wrong = [Result(name, problem=problem) for name, problem in problems.items()]
     return CellResult(cell, (*timed, *wrong))
 
