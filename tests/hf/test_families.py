@@ -238,6 +238,21 @@ def test_masks_of_the_caller(kind: str, form: str) -> None:
         compare(before, model(**inputs).logits)
 
 
+def test_a_mask_of_mpt_that_hides_nothing_is_one_number() -> None:
+    """So that no step of generation has to look through it; one that hides a key is a mask."""
+    config = build_model("mpt").config
+    sizes: dict[str, Any] = {"batch_size": 2, "q_length": 1, "kv_length": 9, "q_offset": 8}
+    for given in (None, torch.ones(2, 9)):
+        mask = build_mask(**sizes, config=config, attention_mask=given)
+        assert mask is not None
+        assert (mask.shape, mask.stride(1), bool(mask.any())) == ((1, 9), 0, False)
+    given = torch.zeros(1, 1, dtype=torch.bool).expand(2, 9)  # hides all
+    mask = build_mask(**sizes, config=config, attention_mask=given)
+    assert mask is not None
+    assert mask.stride(1) != 0
+    assert bool(mask.all())
+
+
 def test_windows_take_no_matrix() -> None:
     sizes: dict[str, Any] = {"batch_size": 2, "q_length": 7, "kv_length": 9, "q_offset": 2}
     for both_ways, make in (

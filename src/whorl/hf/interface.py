@@ -8,7 +8,8 @@ transformers asks the mask function once per forward pass and hands the result t
     bool [B, 1, T, S]   everything: static caches, packed rows, masks of the caller
 
 The first two cost no T x S matrix. Masks of numbers that a caller passes are added to the scores,
-as transformers does. MPT's masks are True for hidden keys, as its own are.
+as transformers does. MPT's masks are True for hidden keys, as its own are, and one number for all
+keys, with a stride of 0, if none is hidden.
 """
 
 import math
@@ -98,8 +99,10 @@ def build_mask(
         )
     if kind != "mpt":
         return padding
-    if padding is None:  # MPT calls a method of the mask: it must have one
-        padding = torch.ones(1, kv_length, dtype=torch.bool, device=options.get("device"))
+    if padding is None:  # MPT calls a method of the mask, so that it needs one
+        return torch.zeros(1, 1, dtype=torch.bool, device=options.get("device")).expand(
+            1, kv_length
+        )
     return ~padding
 
 

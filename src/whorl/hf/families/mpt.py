@@ -48,7 +48,7 @@ class WhorlMptAttention(MptAttention):
             k,
             v,
             self.whorl_encoding,
-            None if attention_mask is None else ~attention_mask,  # True is hidden in MPT
+            _find_visible(attention_mask),
             causal=True,
             offset=offset,
             scale=self.softmax_scale,
@@ -80,6 +80,13 @@ class WhorlMptBlock(MptBlock):
         )
         mixed = self.resid_attn_dropout(mixed) + hidden_states
         return self.ffn(self.norm_2(mixed), mixed), weights
+
+
+def _find_visible(mask: Tensor | None) -> Tensor | None:
+    """The mask with True for visible keys; None if all are, which a stride of 0 says."""
+    if mask is None or (mask.dim() == 2 and mask.stride(1) == 0):
+        return None
+    return ~mask
 
 
 def _skip_bias(num_heads: int, length: int, *, device: torch.device | None = None) -> Tensor:
