@@ -100,10 +100,10 @@ def build_mask(
     if kind != "mpt":
         return padding
     if padding is None:  # MPT calls a method of the mask, so that it needs one
-        return torch.zeros(1, 1, dtype=torch.bool, device=options.get("device")).expand(
-            1, kv_length
-        )
-    return ~padding
+        nothing = torch.zeros(1, 1, dtype=torch.bool, device=options.get("device"))
+        return nothing.expand(1, kv_length)
+    hidden: Tensor = ~padding
+    return hidden
 
 
 def _describe(rule: Any) -> Any:
