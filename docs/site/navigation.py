@@ -48,6 +48,7 @@ CONTENTS: dict[str, list[str]] = {
     "Experiments": [
         "docs/lab",
         "docs/experiments",
+        "docs/experiment-results",
         "docs/matching",
         "docs/roformer",
         "docs/analysis",
