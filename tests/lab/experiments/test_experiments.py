@@ -319,6 +319,8 @@ def test_other_files_are_refused_where_nothing_reads_them(monkeypatch: pytest.Mo
     monkeypatch.setattr(plan_module, "read_toml", lambda path: TABLES)
     with pytest.raises(ValueError, match="steps: the experiment 'base' has none; leave it out"):
         ExperimentPlan.from_budget("base", steps=3)
+    with pytest.raises(ValueError, match=r"^data\.files: the experiment 'base' has none; leave it"):
+        ExperimentPlan.from_budget("base", files=["x.txt"])
 
 
 def test_loss_in_equal_time(tmp_path: Path) -> None:
