@@ -18,7 +18,6 @@ from whorl.configs.inspection.lengths import find_extension_start
 
 from .choices import TITLES, Choice, find_least_factors, list_methods
 from .curves import LENGTH_LIMIT, build_view
-from .heat import build_heat_map
 from .report import build_report
 from .state import ExploredConfig
 
@@ -27,7 +26,9 @@ __all__ = ["FACTORS", "build_document", "render_page"]
 #: Factors of the steps, and the most layer groups that have them.
 FACTORS = (2.0, 4.0, 8.0, 16.0)
 _GROUP_LIMIT = 3
-_SCRIPTS = ("common.js", "charts.js", "heat.js", "exported.js")
+#: What a step has of the view of the live page, beside its curves.
+_FROM_VIEW = ("length", "trained", "window", "distances", "why", "likeness", "envelopes", "heat")
+_SCRIPTS = ("common.js", "charts.js", "heat.js", "views.js", "sides.js", "exported.js")
 
 
 def build_document(
@@ -159,18 +160,8 @@ def _build_step(
         curve["factors"] = [_shorten(value) for value in curve["factors"]]
     return {
         **step,
-        **{
-            name: view[name]
-            for name in ("length", "trained", "window", "distances", "why")
-            if name in view
-        },
+        **{name: view[name] for name in _FROM_VIEW if name in view},
         "curves": curves,
-        "likeness": view["likeness"],
-        "envelopes": view["envelopes"],
-        "heat": [
-            build_heat_map(each["inv_freq"], view["length"], view["window"])
-            for each in view["curves"]
-        ],
         "verdict": report["verdict"],
         "findings": report["findings"],
         "configs": report["configs"],
