@@ -19,7 +19,7 @@ from whorl._support.words import quote
 
 from . import INTERRUPTED, _setup
 from ._live import open_live_view
-from ._options import name_options, replace_names, split_words
+from ._options import check_chart, name_options, replace_names, split_words
 from ._output import JsonFlag, print_json, print_page
 from ._rate_search import check_search, fill_specs, render_search
 from ._setup import CONFIG_NAMES, build_config
@@ -121,8 +121,7 @@ def compare(
     from whorl.lab import compare as experiment
     from whorl.lab.specs import split_specs
 
-    if chart is not None:
-        whorl.plots.check_path(chart)
+    check_chart(chart)
     if rebuild is not None:
         others = options.keys() - {"budget", "rebuild", "chart", "no_speed", "force", "as_json"}
         if no_speed or any(options[name] is not None for name in others):
