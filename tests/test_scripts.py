@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import json
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -84,6 +85,48 @@ def test_it_sees_an_import_that_is_gone() -> None:
     assert imported == ("whorl", "nothing_of_that_name")
     with pytest.raises(ModuleNotFoundError):
         test_what_a_script_imports_is_there(programs[0])
+
+
+def test_a_line_in_the_page_is_a_place_for_a_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """scripts/experiment-tables, with a place that is new and one that was filled before."""
+    (program,) = find_programs((SCRIPTS / "experiment-tables").read_text(encoding="utf-8"))
+    drawn: list[str] = []
+    monkeypatch.setattr("whorl.plots.experiment", lambda result: result)
+    monkeypatch.setattr("whorl.plots.save", lambda chart, path, scale: drawn.append(path.name))
+    monkeypatch.chdir(tmp_path)
+    stems = [f"2026-11-18-amd-epyc-{x}-experiment" for x in ("matching-cail", "migration")]
+    for folder in ("docs", "benchmarks"):
+        (tmp_path / folder).mkdir()
+    for stem in stems:
+        file = f"benchmarks/{stem}.json"
+        (tmp_path / file).write_bytes((SCRIPTS.parent / file).read_bytes())
+    page = tmp_path / "docs" / "experiment-results.md"
+    new, known = (f"<!-- result: {stem} -->" for stem in stems)
+    page.write_text(f"# Results\n\n{new}\n\nBetween.\n\n{known}\nold\n<!-- /result -->\n\nAfter.\n")
+    exec(program, {})
+    text = page.read_text(encoding="utf-8")
+    first, second = text.split("\nBetween.\n")
+    for part, stem, row in ((first, stems[0], "| rope, 512 |"), (second, stems[1], "| learned |")):
+        sentence = json.loads((tmp_path / f"benchmarks/{stem}.json").read_text())["sentence"]
+        assert f"<!-- result: {stem} -->\n\n> {sentence}\n" in part
+        assert row in part
+        assert "\n<!-- /result -->\n" in part
+    assert "\nold\n" not in text
+    assert text.endswith("\nAfter.\n")
+    assert drawn == ["matching-cail.png", "migration.png"]
+    assert all(f"](experiments/{name})" in text for name in drawn)
+    exec(program, {})
+    assert page.read_text(encoding="utf-8") == text
+    capsys.readouterr()
+    (tmp_path / f"benchmarks/{stems[1]}.json").rename("benchmarks/x-base-standard-experiment.json")
+    page.write_text(f"{new}\n")
+    exec(program, {})
+    assert "add <!-- result: x-base-standard-experiment -->" in capsys.readouterr().out
+    page.write_text(f"{known}\n")
+    with pytest.raises(SystemExit, match=r"has a place for .*-migration-experiment.json, which is"):
+        exec(program, {})
 
 
 def test_it_sees_a_function_that_is_gone() -> None:
