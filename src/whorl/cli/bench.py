@@ -15,7 +15,7 @@ import typer
 import whorl
 
 from . import INTERRUPTED
-from ._options import name_options, parse_thread_counts, split_words
+from ._options import check_chart, name_options, parse_thread_counts, split_words
 from ._output import JsonFlag, open_progress_bar, print_result
 
 __all__ = ["bench"]
@@ -105,7 +105,8 @@ def _check_files(out: Path | None, chart: Path | None, resume: bool, report: Any
     """
     if out is not None and (out.suffix != ".json" or not out.parent.is_dir()):
         raise ValueError(f"--out: {str(out)!r} must be a .json file in a folder that exists.")
-    if chart is not None and whorl.plots.check_path(chart) == out:
+    check_chart(chart)
+    if chart is not None and chart == out:
         raise ValueError(f"--chart would overwrite the results in {str(out)!r}; name another file.")
     if resume and out is None:
         raise ValueError("--resume goes on with the file of --out; add --out FILE.json.")

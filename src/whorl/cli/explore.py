@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ._options import check_chart, name_options
 from ._output import open_progress_bar
 
 __all__ = ["explore"]
@@ -31,6 +32,8 @@ Picture = typer.Option(
 )
 Method = typer.Option(metavar="NAME", help="Of --picture: the extension to draw (yarn).")
 Factor = typer.Option(metavar="F", help="Of --picture: its factor [4].")
+
+_NAMES = {"factor": "--factor", "unknown extension": "--method: unknown extension"}
 
 
 def explore(
@@ -85,8 +88,7 @@ def _write(
         raise ValueError(
             f"--export writes HTML; name a file that ends in .html, not {str(export)!r}."
         )
-    if picture is not None:
-        whorl.plots.check_path(picture)
+    check_chart(picture, "--picture")
     models = load_models([each for each in (config, other) if each is not None])
     if export is not None:
         with open_progress_bar() as show:
@@ -94,5 +96,9 @@ def _write(
         write_file_atomically(export, exporting.render_page(document))
         print(export)
     if picture is not None:
-        whorl.plots.save(draw_picture(models, method, factor), picture)
+        with name_options(
+            {"unknown extension": "--method: unknown extension", "factor": "--factor"}
+        ):
+            chart = draw_picture(models, method, factor)
+        whorl.plots.save(chart, picture)
         print(picture)

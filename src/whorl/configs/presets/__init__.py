@@ -1,10 +1,12 @@
 """Configs of well-known models, to try things on: the keys about positions, without weights.
 
-The values are those that the makers of the models published. Three keys of each file say so:
+The values are those that the makers of the models published. These keys of each file say so:
 
     _source    the published config
-    _copy      what was read, where that was a copy of it in a public repository
-    _recorded  the day on which it was
+    _copy      the file or thread of a public repository in which it was read
+    _entry     its name there, where several are
+    _inferred  how the copy was recognised, where it does not name the model in full
+    _recorded  the day on which it was read
 
 A preset is read like any other config: ``whorl.read_config("llama-3.1-8b")``.
 """
@@ -81,6 +83,8 @@ def _describe(name: str, data: dict[str, Any]) -> dict[str, Any]:
         "context": text["max_position_embeddings"],
         "source": data["_source"],
         "copy": data.get("_copy"),
+        "entry": data.get("_entry"),
+        "inferred": data.get("_inferred"),
         "recorded": data["_recorded"],
     }
 
