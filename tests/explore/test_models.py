@@ -37,13 +37,22 @@ def test_the_page_gets_what_the_file_has() -> None:
         ({**TWO, "second": {"other": True}}, RequestError, "no other config was given"),
         ({**TWO, "first": {"given": True}}, RequestError, "no config was given"),
         ({**TWO, "first": {"preset": "no such"}}, ConfigError, "no preset 'no such'"),
-        ({**TWO, "first": {"text": '{"model_type": "bert"}'}}, ConfigError, "nothing to draw"),
         ({**TWO, "first": {"text": '{"model_type": 3}'}}, ConfigError, "pasted config: "),
     ],
 )
 def test_what_it_refuses(request_: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         api.answer_models(ExplorerState(), request_)
+
+
+def test_a_model_without_rotation_has_facts_and_no_curves() -> None:
+    bert = {"text": '{"model_type": "bert", "hidden_size": 64}'}
+    found = api.answer_models(ExplorerState(), {**TWO, "second": bert})
+    with_curves, without = found["models"]
+    assert (len(with_curves["groups"]), without["groups"]) == (1, [])
+    assert without["verdict"] == "bert has no rotary embedding."
+    facts = {fact["name"]: fact["second"] for fact in found["difference"]["facts"]}
+    assert facts["base"] == "\u2013"
 
 
 def test_configs_of_the_command_line(tmp_path: Path) -> None:
@@ -89,12 +98,26 @@ def test_two_models_in_a_browser(visit: Visit) -> None:
 
 
 @pytest.mark.slow
-def test_a_model_that_cannot_be_drawn_says_why(visit: Visit) -> None:
+@pytest.mark.parametrize("both", [False, True])
+def test_a_model_without_rotation_in_a_browser(visit: Visit, both: bool) -> None:
+    bert = {"text": '{"model_type": "bert", "hidden_size": 64}'}
+    first = bert if both else {"preset": "qwen3-8b"}
+    answer = json.dumps(api.answer_models(ExplorerState(), {"first": first, "second": bert}))
     page = visit("models")
-    answer = json.dumps({"error": "bert has no rotary embedding, so there is nothing to draw."})
     page.route("**/api/models", lambda route: route.fulfill(status=200, body=answer))
     page.select_option("#first", "qwen3-8b")
-    says(page, "#error", "bert has no rotary embedding")
+    says(page, "#facts", "bert has no rotary embedding.")
+    assert page.locator("#heat canvas").count() == (0 if both else 1)
+    assert ("neither model rotates" in text(page, "#decay")) == both
+
+
+@pytest.mark.slow
+def test_a_model_that_cannot_be_read_says_why(visit: Visit) -> None:
+    page = visit("models")
+    answer = json.dumps({"error": "a/config.json: rope_theta must be above 0."})
+    page.route("**/api/models", lambda route: route.fulfill(status=200, body=answer))
+    page.select_option("#first", "qwen3-8b")
+    says(page, "#error", "a/config.json: rope_theta must be above 0.")
     assert page.locator("#results").is_hidden()
     page.unroute("**/api/models")
     page.select_option("#first", "mistral-7b-v0.3")

@@ -36,6 +36,8 @@ def build_document(
 ) -> dict[str, Any]:
     """All numbers of the page: of one model with its steps, or of two models as published.
 
+    One of two may be without rotary layers, and then has no curves.
+
     progress: called with the number of steps that are done, of all, and the model.
     """
     for each in models:
@@ -86,9 +88,9 @@ def _build_model(
     methods: Sequence[str],
     progress: Callable[[int, int, str], None] | None,
 ) -> dict[str, Any]:
-    assert explored.model is not None
-    explored.select_group(None)  # raises if no layers rotate
     rotating = [n for n, group in enumerate(explored.groups) if group.rotation is not None]
+    if methods:
+        explored.select_group(None)  # raises if no layers rotate
     report = build_report(explored)
     chosen = _choose_groups(explored, rotating)
     steps: dict[int, list[dict[str, Any]]] = {index: [] for index in chosen}
@@ -106,7 +108,7 @@ def _build_model(
         "notes": report["notes"],
         "facts": [group for group in report["groups"] if group["rotates"]],
         "findings": report["findings"],
-        "first": explored.select_group(None)[0],
+        "first": explored.select_group(None)[0] if rotating else None,
         "groups": [
             {
                 "index": index,
@@ -120,6 +122,8 @@ def _build_model(
 
 def _choose_groups(explored: ExploredConfig, rotating: list[int]) -> list[int]:
     """The groups that the page has, the one that is shown first among them."""
+    if not rotating:
+        return []
     first = explored.select_group(None)[0]
     return sorted([first, *(n for n in rotating if n != first)][:_GROUP_LIMIT])
 

@@ -3,6 +3,7 @@
 import { $, el, words } from "./common.js";
 import { countNewAngles, envelopeOf, listByDistance, listFacts, listRules, listWavelengths, makeChart, makeHeatMap, makePart, showFinding } from "./views.js";
 
+const NO_ROTATION = "No chart: neither model rotates its queries and keys.";
 const NO_DISTANCE = "No chart: these positions are coordinates in an image.";
 
 /** The four charts of a page without sliders. */
@@ -56,7 +57,8 @@ export function showLayers(models) {
 export function showTwo({ models, difference }, overlay) {
   $("#verdict").textContent = difference.verdict;
   $("#difference-table").replaceChildren(compareFacts(models, difference.facts));
-  overlay.draw(models.map((model, n) => makePart(model.groups.find((one) => one.index === model.first).steps[0], 0, model.name, n + 1)));
+  const parts = models.flatMap(({ name, first, groups }, n) => groups.filter((one) => one.index === first).map((one) => makePart(one.steps[0], 0, name, n + 1)));
+  overlay.draw(parts, parts.length ? null : NO_ROTATION);
   showFindings(models.map((model) => [model.name, model.findings]));
   showLayers(models);
 }
