@@ -35,7 +35,11 @@ Chart = typer.Option("--chart", metavar="FILE", help="Draw them: .png, .svg, .ht
 Peers = typer.Option(
     "--peers", metavar="A,B", help="Only these, such as hf,mlx; else all installed."
 )
-Shapes = typer.Option("--shapes", metavar="A,B", help="Only these, such as decode-1,prefill-512.")
+Shapes = typer.Option(
+    "--shapes",
+    metavar="A,B",
+    help="Only these, such as decode-1,prefill-512 or, of models, t5/prefill.",
+)
 Dtypes = typer.Option("--dtypes", metavar="A,B", help="Only these, such as float32,bfloat16.")
 Threads = typer.Option("--threads", metavar="1,all", help="Thread counts; 'all' is torch's number.")
 Resume = typer.Option("--resume", help="Measure only what the file of --out does not hold yet.")
@@ -57,7 +61,9 @@ def bench(
 
     And models of transformers against themselves, with whorl installed.
     """
-    own = {"--chart": chart, "--peers": peers, "--shapes": shapes, "--dtypes": dtypes}
+    own = {"--chart": chart, "--peers": peers, "--dtypes": dtypes}
+    if what is not What.models:
+        own["--shapes"] = shapes
     part = _select_benchmark(what, [option for option, value in own.items() if value is not None])
     _check_files(out, chart, resume, part.Report)
     plan = part.Plan.quick() if quick else part.Plan.full()

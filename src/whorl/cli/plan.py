@@ -50,6 +50,11 @@ Flops = typer.Option(
 Bandwidth = typer.Option(
     metavar="N, 3.35e12", rich_help_panel=_DEVICE, help="Bytes of memory in a second."
 )
+Link = typer.Option(
+    metavar="N, 450e9",
+    rich_help_panel=_DEVICE,
+    help="Bytes in a second to other devices, in one direction; of the slowest link.",
+)
 Efficiency = typer.Option(
     metavar="0..1",
     rich_help_panel=_DEVICE,
@@ -70,7 +75,8 @@ _OPTIONS: tuple[str, ...] = (
     "batch",
     "precision",
 )
-_OPTIONS += ("device", "memory", "flops", "bandwidth", "efficiency", "layers", "width", "heads")
+_OPTIONS += ("device", "memory", "flops", "bandwidth", "link", "efficiency")
+_OPTIONS += ("layers", "width", "heads")
 _NAMES = {name: f"--{name}" for name in (*_OPTIONS, "vocabulary")} | {"kv_heads": "--kv-heads"}
 _NAMES |= {f"{name}=": f"{option} " for name, option in _NAMES.items()}
 _NAMES |= {"memory=, flops= and bandwidth=,": "--memory, --flops and --bandwidth,"}
@@ -89,6 +95,7 @@ def plan(
     memory: Annotated[float | None, Memory] = None,
     flops: Annotated[float | None, Flops] = None,
     bandwidth: Annotated[float | None, Bandwidth] = None,
+    link: Annotated[float | None, Link] = None,
     efficiency: Annotated[float | None, Efficiency] = None,
     layers: Annotated[int | None, Layers] = None,
     width: Annotated[int | None, Width] = None,
@@ -110,7 +117,8 @@ def plan(
 
     if memory is not None and not memory > 0:
         raise ValueError(f"--memory must be above 0 GB; got {memory:g}.")
-    numbers: dict[str, Any] = {"flops": flops, "bandwidth": bandwidth, "efficiency": efficiency}
+    numbers: dict[str, Any] = {"flops": flops, "bandwidth": bandwidth, "link": link}
+    numbers["efficiency"] = efficiency
     numbers |= {"layers": layers, "width": width, "heads": heads, "kv_heads": kv_heads}
     with name_options(_NAMES):
         found = plan_model(

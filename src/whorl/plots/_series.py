@@ -328,7 +328,7 @@ def _label_line(line: Series, end: float, value: str) -> str:
 
 def _wrap_label(label: str) -> str:
     """A label on lines that fit above a panel; a name with options may be long."""
-    if len(label) <= _LABEL_LETTERS + 4:  # spaces and digits are narrow
+    if len(label) <= _LABEL_LETTERS + 3:  # spaces and digits are narrow
         return label
     return "\n".join(textwrap.wrap(label, _LABEL_LETTERS, break_on_hyphens=False))
 

@@ -40,6 +40,7 @@ from whorl.lab.experiments.noise import run_row as run_noise
 from whorl.lab.experiments.page import render_page
 from whorl.lab.experiments.plan import RowPlan
 from whorl.lab.experiments.results import RowResults
+from whorl.lab.experiments.tables import list_tables
 from whorl.lab.experiments.worker import _run_row
 
 pytest.importorskip("altair")
@@ -347,3 +348,24 @@ def test_loss_in_equal_time(tmp_path: Path) -> None:
     small, negative = (float(cell.removesuffix(" %")) for cell in table.rows[-1][2:4])
     assert small > negative > 0
     assert RowPlan("a b", {}).folder_name == "a-b"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown", "beside"),
+    [
+        ("mlm", "128 (trained)", "accuracy at 128 bytes"),
+        ("linear-attention", "loss at 128 bytes", "accuracy at 128 bytes"),
+        ("roformer-stages", "128 (trained)", "loss at 128 bytes"),
+    ],
+)
+def test_accuracy_stands_beside_loss(name: str, shown: str, beside: str) -> None:
+    folder = Path(__file__).parents[3] / "benchmarks"
+    result = load_result(folder / f"2026-11-18-amd-epyc-{name}-experiment.json")
+    table = list_tables(result)[0]
+    assert shown in table.heads
+    assert table.heads.count(beside) == 1
+    cells = [row[table.heads.index(beside)] for row in table.rows]
+    value = result["rows"][0]["values"][f"{beside.split()[0]}@1"]["mean"]
+    assert cells[0].startswith(f"{100 * value:.1f} %" if "acc" in beside else f"{value:.3f}")
+    best = [n for n, _ in enumerate(cells) if (n, table.heads.index(beside)) in table.bold]
+    assert best

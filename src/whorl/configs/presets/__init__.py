@@ -19,7 +19,10 @@ from typing import Any
 from whorl._support.words import quote, suggest_name
 from whorl.configs.model import ConfigError
 
-__all__ = ["describe", "find", "find_repository", "get_repository", "load", "names"]
+__all__ = ["NOTES", "describe", "find", "find_repository", "get_repository", "load", "names"]
+
+#: Keys that are not those of the model.
+NOTES = ("_source", "_copy", "_recorded")
 
 _HUB = re.compile(r"https://huggingface\.co/([^/]+/[^/]+)/blob/")
 

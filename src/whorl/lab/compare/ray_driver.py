@@ -11,6 +11,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -47,8 +48,17 @@ def main() -> None:
         send(answers, {"refused": str(refused)})
     finally:
         ray.shutdown()
-        if settings["temporary"] is not None:
-            shutil.rmtree(settings["temporary"], ignore_errors=True)
+        _remove_files(settings)
+
+
+def _remove_files(settings: dict[str, Any]) -> None:
+    """Remove what the process that started this one would, if that has been killed."""
+    note = Path(settings["folder"], ray_nodes.NODE_FILE)
+    with suppress(OSError):
+        if note.read_text() == settings["note"]:  # else it is that of another command by now
+            note.unlink()
+    if settings["temporary"]:
+        shutil.rmtree(settings["temporary"], ignore_errors=True)
 
 
 class _Refused(Exception):  # noqa: N818  # it is an answer
