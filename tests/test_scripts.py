@@ -4,6 +4,8 @@ import ast
 import importlib
 import json
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -15,15 +17,45 @@ def find_programs(text: str) -> list[str]:
     return [part.split("\n", 1)[1].split("\nPY\n")[0] for part in text.split("<<'PY'")[1:]]
 
 
-def find_imports(program: str) -> set[tuple[str, str | None]]:
-    """Module and name of every import, name None where it is the module itself."""
-    found: set[tuple[str, str | None]] = set()
+Imported = tuple[str, str | None]
+
+
+def find_imports(program: str) -> dict[str, Imported]:
+    """What each name is that a program imports: a module, or a name of one."""
+    found: dict[str, Imported] = {}
     for node in ast.walk(ast.parse(program)):
         if isinstance(node, ast.Import):
-            found |= {(alias.name, None) for alias in node.names}
+            found |= {alias.asname or alias.name: (alias.name, None) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {(node.module or "", alias.name) for alias in node.names}
+            found |= {
+                alias.asname or alias.name: (node.module or "", alias.name) for alias in node.names
+            }
     return found
+
+
+def find_uses(program: str) -> set[tuple[Imported, str]]:
+    """What a program takes from what it imports, as in ``server.serve``."""
+    nodes = list(ast.walk(ast.parse(program)))
+    own = {node.id for node in nodes if isinstance(node, ast.Name) and type(node.ctx) is ast.Store}
+    own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    imported = {name: what for name, what in find_imports(program).items() if name not in own}
+    return {
+        (imported[node.value.id], node.attr)
+        for node in nodes
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in imported
+    }
+
+
+def load(module: str, name: str | None) -> Any:
+    """A module, or what it has under a name."""
+    loaded = importlib.import_module(module)
+    if name is None:
+        return loaded
+    if not hasattr(loaded, name):
+        return importlib.import_module(f"{module}.{name}")
+    return getattr(loaded, name)
 
 
 PROGRAMS = [
@@ -39,16 +71,18 @@ def test_the_scripts_hold_programs() -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_what_a_script_imports_is_there(program: str) -> None:
-    for module, name in sorted(find_imports(program), key=str):
-        loaded = importlib.import_module(module)
-        if name is not None and not hasattr(loaded, name):
-            importlib.import_module(f"{module}.{name}")
+    for module, name in sorted(find_imports(program).values(), key=str):
+        load(module, name)
+    for (module, name), attribute in sorted(find_uses(program), key=str):
+        found = load(module, name)
+        if isinstance(found, ModuleType):
+            assert hasattr(found, attribute), f"{found.__name__} has no {attribute}"
 
 
 def test_it_sees_an_import_that_is_gone() -> None:
     programs = find_programs("python - <<'PY'\nfrom whorl import nothing_of_that_name\nPY\n")
-    ((module, name),) = find_imports(programs[0])
-    assert (module, name) == ("whorl", "nothing_of_that_name")
+    (imported,) = find_imports(programs[0]).values()
+    assert imported == ("whorl", "nothing_of_that_name")
     with pytest.raises(ModuleNotFoundError):
         test_what_a_script_imports_is_there(programs[0])
 
@@ -93,3 +127,11 @@ def test_a_line_in_the_page_is_a_place_for_a_result(
     page.write_text(f"{known}\n")
     with pytest.raises(SystemExit, match=r"has a place for .*-migration-experiment.json, which is"):
         exec(program, {})
+
+
+def test_it_sees_a_function_that_is_gone() -> None:
+    program = "from whorl import plots\nplots.save\nplots.draw_all(plots.theme)"
+    assert {attribute for _, attribute in find_uses(program)} == {"save", "draw_all", "theme"}
+    with pytest.raises(AssertionError, match=r"whorl\.plots has no draw_all"):
+        test_what_a_script_imports_is_there(program)
+    assert find_uses("import re\nfor re in 'ab':\n    re.nothing") == set()
