@@ -10,6 +10,8 @@ from whorl.bench import Report
 from whorl.bench.rotation.report import render_readme_parts
 from whorl.lab.compare import load_comparison
 from whorl.lab.compare.tables import render_verdict
+from whorl.lab.experiments import load_result
+from whorl.lab.experiments.tables import render_brief
 from whorl.plots import catalogue
 
 README = (pages.ROOT / "README.md").read_text(encoding="utf-8")
@@ -179,3 +181,12 @@ def test_a_page_that_lags_behind_is_noticed() -> None:
     assert list_targets("docs/zh/choose.md", "[a](../lab.md#x) [b](extend-a-model.md)") == [
         *(Path("docs/extend-a-model.md"), Path("docs/lab.md")),
     ]
+
+
+def test_results_of_experiments_are_those_of_the_files() -> None:
+    page = read_page("docs/experiment-results.md")
+    stems = re.findall(r"<!-- result: (\S+) -->", page)
+    assert stems
+    for stem in stems:
+        wanted = render_brief(load_result(BENCHMARKS / f"{stem}.json"))
+        assert f"<!-- result: {stem} -->\n\n{wanted}\n![" in page, "run scripts/experiment-tables"

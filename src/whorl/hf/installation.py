@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -115,7 +116,8 @@ def install(
     options = InstallOptions(encoding, scaling, precision, impl, keys)
     family = find_family(model)
     _check_heads(model, encoding)
-    changes = family.plan(model, options)
+    with torch.random.fork_rng(devices=[]):  # encodings that are made here draw their first weights
+        changes = family.plan(model, options)
     if not changes and family.changes_modules:
         raise ValueError(
             f"whorl.hf.install: {type(model).__name__} has no attention module of transformers'"

@@ -19,7 +19,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -31,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from whorl._support.files import write_file_atomically
 from whorl._support.words import quote
 
-from .processes import SECONDS_TO_STOP
+from .processes import SECONDS_TO_STOP, start_module
 from .ray_nodes import NODE_FILE
 
 if TYPE_CHECKING:
@@ -76,15 +75,7 @@ class RayWorkers:
         self._note, self._temporary = folder / NODE_FILE, ""
         self._words = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self._received: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._driver = subprocess.Popen(
-            [sys.executable, "-m", _DRIVER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._words,
-            text=True,
-            env=_build_environment(ray),
-            start_new_session=True,  # Ctrl-C reaches this process only
-        )
+        self._driver = start_module(_DRIVER, self._words, _build_environment(ray))
         try:
             threading.Thread(target=self._read_lines, daemon=True).start()
             self._connect(folder)

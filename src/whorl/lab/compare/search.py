@@ -124,6 +124,7 @@ def search_rates(
                     statuses = run_all(*job, workers=workers, ray=ray, **options)
                 processes.run_on_main(partial(search.record, runs, statuses))
             found = processes.run_on_main(search.write_report)
+            processes.wait()
     return SearchResult({name: tuple(Trial(**one) for one in ones) for name, ones in found})
 
 

@@ -50,7 +50,8 @@ def render_markdown(result: Mapping[str, Any]) -> str:
 def render_brief(result: Mapping[str, Any]) -> str:
     """What a page of documentation shows of a result: the sentence, its values, how it was made.
 
-    The report has the rest: differences with their intervals, tables of the experiment, notes.
+    With the tables of the experiment. The report has the rest: differences with their intervals,
+    and notes.
     """
     parts = [f"> {result['sentence']}"]
     sections = dict.fromkeys(x.section for x in _read_labels(result) if x.id in result["judged"])
@@ -63,9 +64,13 @@ def render_brief(result: Mapping[str, Any]) -> str:
             for m, row in enumerate(table.rows)
         ]
         parts += [f"{table.title}:", render_table([table.heads[n] for n in keep], body)]
+    for one in result["tables"]:
+        parts += [f"{one['title']}:", render_table(one["heads"], one["rows"], numbers=False)]
+        parts += [one["note"]] if one["note"] else []
     minutes = sum(row["facts"].get("seconds", 0) * len(row["seeds"]) for row in result["rows"]) / 60
-    spent = f" All runs of the full length took {minutes:.0f} minutes of one core." * (minutes >= 1)
-    return "\n\n".join([*parts, format_headline(result) + spent]) + "\n"
+    # Those that ran at the same time, and what else the machine did, are in them.
+    spent = f" Runs of the full length took {minutes:.0f} minutes by the clock, added up."
+    return "\n\n".join([*parts, format_headline(result) + spent * (minutes >= 1)]) + "\n"
 
 
 def build_terminal_tables(result: Mapping[str, Any]) -> Iterator[Any]:
@@ -220,7 +225,9 @@ def _build_differences(result: Mapping[str, Any], section: str) -> ReportTable:
 def _format_number(value: float | None, label: MeasureLabel) -> str:
     if value is None or value != value:
         return _MISSING
-    return f"{100 * value:+.1f}" if label.accuracy else f"{value:+.3f}"
+    if label.accuracy:  # adding 0 makes a rounded -0 a 0
+        return f"{round(100 * value, 1) + 0.0:+.1f}"
+    return f"{round(value, 3) + 0.0:+.3f}"
 
 
 def _list_notes(result: Mapping[str, Any]) -> list[str]:
