@@ -200,6 +200,7 @@ SURFACE = {
         "--kv-heads",
         "--layers",
         "--length",
+        "--link",
         "--memory",
         "--parameters",
         "--precision",

@@ -1,8 +1,12 @@
-"""A worker process that a signal ends: ``python -m tests.lab.killed_worker``."""
+"""A worker process that a signal ends, or that fails: ``python -m tests.lab.killed_worker``."""
 
 import json
 import os
 import sys
 
 if __name__ == "__main__":
-    os.kill(os.getpid(), json.load(sys.stdin)["signal"])
+    request = json.load(sys.stdin)
+    if "reason" in request:
+        print(json.dumps({"end": "failed", "reason": request["reason"]}))
+    else:
+        os.kill(os.getpid(), request["signal"])

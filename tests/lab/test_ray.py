@@ -1,6 +1,7 @@
 """Runs as tasks of Ray: the same folders as with processes, lost workers, clusters refused."""
 
 import dataclasses
+import io
 import json
 import os
 import platform
@@ -14,16 +15,19 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from whorl.lab import Run, RunConfig
-from whorl.lab.compare import RunStatus, ray_workers
+from whorl.lab.compare import RunStatus, ray_driver, ray_workers
 from whorl.lab.compare.plan import PlannedRun
 from whorl.lab.compare.pool import run_all
 from whorl.lab.compare.ray_nodes import NODE_FILE, describe_node, find_mismatch, run_job
 from whorl.lab.compare.ray_workers import RayWorkers, check_ray
 from whorl.lab.data import open_data_source
+from whorl.lab.experiments import ExperimentPlan
+from whorl.lab.experiments.jobs import list_jobs
 
 from .planned import run_without_workers
 
@@ -52,7 +56,8 @@ def test_a_worker_that_is_lost_and_the_same_folder(small: RunConfig, tmp_path: P
     """Ray's worker process is killed; the run goes on with the numbers of an unbroken one."""
     config = dataclasses.replace(small, training=dataclasses.replace(small.training, steps=200))
     mark = f"lost-{os.getpid()}"  # Ray names the process of a task after it
-    runs = [PlannedRun(mark, config, ("yarn",)), PlannedRun("other", small)]
+    runs: list[Any] = [PlannedRun(mark, config, ("yarn",)), PlannedRun("other", small)]
+    runs += list_jobs(ExperimentPlan.from_budget("noise", "smoke"))[:1]  # of whorl experiment
     seen: list[RunStatus] = []
     killed: list[int] = []
     homes = {path: path.exists() for path in (Path.home() / ".ray", Path("/tmp/ray"))}
@@ -66,7 +71,7 @@ def test_a_worker_that_is_lost_and_the_same_folder(small: RunConfig, tmp_path: P
     (tmp_path / "ray").mkdir()
     about = open_data_source(small).about
     statuses = run_all(runs, tmp_path / "ray", about, workers=2, show=kill, ray="local")
-    assert [(status.state, status.reason) for status in statuses] == [("done", "")] * 2
+    assert [(status.state, status.reason) for status in statuses] == [("done", "")] * 3
     assert len(killed) == 1
     assert "worker lost, going on" in {status.phase for status in seen}
     assert any(status.phase.startswith("starting on ") for status in seen)
@@ -74,7 +79,9 @@ def test_a_worker_that_is_lost_and_the_same_folder(small: RunConfig, tmp_path: P
     (resume,) = json.loads(lost.environment_path.read_text())["resumes"]
     assert 0 < resume["step"] <= 200
     run_without_workers(runs, tmp_path / "here", about)
-    for run in runs:
+    ray_row, here_row = (runs[2].read(tmp_path / where / runs[2].name) for where in ("ray", "here"))
+    assert ray_row.values == here_row.values
+    for run in runs[:2]:
         ray, here = (Run(tmp_path / where / run.name) for where in ("ray", "here"))
         names = [sorted(path.name for path in one.folder.iterdir()) for one in (ray, here)]
         assert names[0] == names[1]
@@ -90,7 +97,7 @@ def test_a_worker_that_is_lost_and_the_same_folder(small: RunConfig, tmp_path: P
     assert {path: path.exists() for path in homes} == homes
     # All is finished, so that nothing is started.
     again = run_all(runs, tmp_path / "ray", about, workers=2, show=print, ray="nowhere:1")
-    assert [status.state for status in again] == ["done", "done"]
+    assert {status.state for status in again} == {"done"}
 
 
 CLUSTER = """
@@ -229,3 +236,124 @@ def test_a_worker_that_is_killed_is_lost(tmp_path: Path) -> None:
     }
     lines = [*run_job("no.module", request, ours, str(tmp_path), os.getcwd())]
     assert "No module named" in json.loads(lines[-1])["ended"]
+    failing = {"folder": str(tmp_path / "run"), "reason": "no space in 'run'."}
+    lines = [*run_job("tests.lab.killed_worker", failing, ours, str(tmp_path), os.getcwd())]
+    failed = {"end": "failed", "reason": f"no space in 'run' (on {ours['host']})"}
+    assert failed in [*map(json.loads, lines)]
+
+
+def test_a_signal_while_it_ends_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second Ctrl-C, or the second SIGTERM of ``timeout``, comes while Ray is asked to end."""
+    monkeypatch.setattr(ray_workers, "_DRIVER", "tests.lab.ray_stub")
+    workers = RayWorkers("stub:1", None, tmp_path)
+    driver = workers._driver
+    assert [path.name for path in tmp_path.iterdir()] == [NODE_FILE]
+    waits: list[object] = []
+
+    def wait(timeout: float | None = None) -> int:
+        waits.append(timeout)
+        if len(waits) == 1:
+            raise KeyboardInterrupt
+        return subprocess.Popen.wait(driver, timeout)
+
+    monkeypatch.setattr(driver, "wait", wait)
+    with pytest.raises(KeyboardInterrupt):
+        workers.close()
+    assert driver.poll() is not None
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_of_a_command_that_was_killed(tmp_path: Path) -> None:
+    """The process that uses Ray removes them, but not those of the command that came after it."""
+    temporary = tmp_path / "whorl-ray"
+    settings = {"folder": str(tmp_path), "note": "ours", "temporary": str(temporary)}
+    note = tmp_path / NODE_FILE
+    for text, stays in (("ours", False), ("theirs", True)):
+        note.write_text(text)
+        temporary.mkdir()
+        ray_driver._remove_files(settings)
+        assert (note.exists(), temporary.exists()) == (stays, False)
+
+
+class FakeRay:
+    """What ``_RayTasks`` uses of Ray: a task gives the lines, or raises the errors, of a list."""
+
+    class exceptions:  # noqa: N801  # as ray names it
+        class RayError(Exception):
+            pass
+
+        class RayTaskError(RayError):
+            cause = OSError("no space")
+
+        class TaskCancelledError(RayError):
+            pass
+
+    def __init__(self, *tasks: Sequence[Any]) -> None:
+        self.tasks = [*tasks]
+
+    def remote(self, *_: object) -> Any:
+        return self if callable(_[0]) else iter(self.tasks.pop(0))
+
+    def options(self, **_: object) -> "FakeRay":
+        return self
+
+    def get(self, line: Any) -> Any:
+        if isinstance(line, Exception):
+            raise line
+        return json.dumps(line)
+
+
+def follow_tasks(ray: FakeRay) -> list[dict[str, Any]]:
+    """What is said about one run."""
+    answers, settings = io.StringIO(), {"folder": "out", "cwd": "."}
+    tasks = ray_driver._RayTasks(ray, settings, {}, answers)
+    tasks.orders[0] = {"run": 0, "worker": "a.module", "request": {"folder": "out/a"}}
+    tasks._submit(0)
+    while tasks.busy:
+        for lines in [*tasks.busy]:
+            tasks._read_line(lines)
+    said = [json.loads(line) for line in answers.getvalue().splitlines()]
+    assert {one.pop("run") for one in said} == {0}
+    return said
+
+
+def test_a_run_goes_on_elsewhere_three_times() -> None:
+    """After a worker that was killed, and after a task that Ray lost; what failed has failed."""
+    errors = FakeRay.exceptions
+    killed, lost = [{"phase": "training"}, {"lost": "on b: killed"}], [errors.RayError("gone")]
+    done = [{"end": "done"}]
+    going_on = {"phase": "worker lost, going on"}
+    said = follow_tasks(FakeRay(killed, lost, killed, done))
+    assert said.count(going_on) == 3
+    assert said[-1] == {"state": "done", "reason": ""}
+    said = follow_tasks(FakeRay(lost, killed, lost, killed))
+    assert said.count(going_on) == 3
+    assert said[-1]["state"] == "failed"
+    assert said[-1]["reason"] == "its worker was lost 4 times: on b: killed"
+    for task, state, reason in (
+        ([{"end": "failed", "reason": "x (on b)"}], "failed", "x (on b)"),
+        ([{"ended": "on b: code 1"}], "failed", "on b: code 1"),
+        ([errors.RayTaskError()], "failed", "no space"),
+        ([errors.TaskCancelledError()], "interrupted", ""),
+        ([], "failed", "its task ended without an answer"),
+    ):
+        assert follow_tasks(FakeRay(task)) == [{"state": state, "reason": reason}]
+
+
+def test_a_cluster_that_refuses() -> None:
+    """It may have a token that is not here; a local one makes its own."""
+
+    class Refusing(FakeRay):
+        def init(self, **_: object) -> None:
+            raise ConnectionError("Failed to\n  connect.")
+
+    settings = {"address": "a:1", "cpus": 1, "temporary": ""}
+    message = (
+        r"^a:1 refused the connection: Failed to connect\. If the cluster has a token, .*too\.$"
+    )
+    with pytest.raises(ray_driver._Refused, match=message):
+        ray_driver._connect(Refusing(), settings)
+    with pytest.raises(ray_driver._Refused, match=r"^local refused the .*: Failed to connect\.$"):
+        ray_driver._connect(Refusing(), {**settings, "address": "local"})

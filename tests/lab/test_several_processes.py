@@ -10,6 +10,7 @@ import pytest
 
 from tests.launched import run_together
 from whorl.lab import Run, RunConfig, collect_results, train, use_threads
+from whorl.lab.compare import search_rates
 
 pytest.importorskip("accelerate")
 pytestmark = pytest.mark.slow
@@ -157,3 +158,49 @@ def test_rows_that_are_no_runs_are_taken_in_turn(tmp_path: Path) -> None:
     ends = run_together(ROWS, tmp_path)
     states = "done done done failed done"
     assert [one.out.splitlines() for one in ends] == [["a d", states], ["c e", states]], ends
+
+
+SEARCH = """
+import json
+from whorl.lab import RunConfig
+from whorl.lab.compare import search_rates
+config = RunConfig.from_dict(json.loads({config!r}))
+found = search_rates(["rope"], config, "search", trials=2)
+print(json.dumps([[one.rates, one.loss] for one in found.trials["rope"]]))
+try:
+    search_rates(["rope"], config, "search", trials=2, workers=2)
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_search_trains_one_trial_after_the_other(small: RunConfig, tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    first, second = run_together(SEARCH.format(config=json.dumps(small.to_dict())), tmp_path)
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    assert first.out == second.out
+    trials, refused = first.out.splitlines()
+    assert refused.startswith("workers must be left out under torchrun and accelerate launch")
+    names = {path.name for path in (tmp_path / "search").iterdir()}
+    assert names == {".lock", "rope-trial0", "rope-trial1", "search.json", "study.sqlite3"}
+    alone = search_rates(["rope"], small, tmp_path / "alone", trials=2, workers=1).trials["rope"]
+    for (rates, loss), expected in zip(json.loads(trials), alone, strict=True):
+        assert rates == expected.rates
+        assert loss == pytest.approx(expected.loss, abs=1e-4)
+
+
+def test_a_full_disk_ends_all_processes(small: RunConfig, tmp_path: Path) -> None:
+    """/dev/full takes nothing, and a file that is closed there fails once more."""
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    fill = "loop.Run.open_metrics = lambda run, step: open('/dev/full', 'w')"
+    first, second = run_together(write_train([(small, "run", {})], fill), tmp_path)
+    assert (first.code, second.code) == (1, 1)
+    words = (
+        "the metrics of step 1 could not be written to 'run' (No space left on device); there is no"
+        " checkpoint yet. Free some space and train again to resume"
+    )
+    assert words in first.err
+    assert "LostProcess: " in second.err  # the first one holds the store that the reason is in
+    with use_threads(1):
+        train(small, tmp_path / "run").verify()

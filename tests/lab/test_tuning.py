@@ -146,6 +146,83 @@ def test_a_search_goes_on_with_the_same_trials(
 
 
 @pytest.mark.slow
+def test_trials_of_other_settings_are_not_taken_for_these(
+    planted: RunConfig, tmp_path: Path, asked: list[list[PlannedRun]]
+) -> None:
+    """Also if there are as many as asked for, so that none would be trained."""
+    search_rates(["rope"], planted, tmp_path, trials=2)
+    longer = replace(planted, training=replace(planted.training, steps=170))
+    message = (
+        r"^the study of rope holds trials with other settings: training\.steps is 160 there, 170"
+        r" here\. Choose another folder, or pass force=True to replace them\.$"
+    )
+    with pytest.raises(ValueError, match=message):
+        search_rates(["rope"], longer, tmp_path, trials=2)
+    (next(iter(tmp_path.glob("texts/*")))).write_text("abcdefgh" * 80)
+    with pytest.raises(ValueError, match=r"other settings: text\.sha256 is "):
+        search_rates(["rope"], planted, tmp_path, trials=2)
+    del asked[:]
+    found = search_rates(["rope"], longer, tmp_path, trials=2, force=True)
+    assert [len(runs) for runs in asked] == [2]
+    assert {run.config.training.steps for run in asked[0]} == {170}
+    assert len(found.trials["rope"]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "most"), [("ask", 0), ("ask", 1), ("half", 0), ("tell", 2)])
+def test_a_search_that_is_stopped_between_trials(
+    planted: RunConfig,
+    tmp_path: Path,
+    asked: list[list[PlannedRun]],
+    monkeypatch: Any,
+    name: str,
+    most: int,
+) -> None:
+    """After some questions, in the midst of one, or after some answers: the same trials follow."""
+    import optuna
+
+    calls: list[object] = []
+    real = optuna.Study.tell if name == "tell" else optuna.Study.ask
+
+    def stop(self: Any, *args: Any, **options: Any) -> Any:
+        calls.append(args)
+        if len(calls) > most:
+            if name == "half":
+                real(self)  # it has a number, and no parameters yet
+            raise KeyboardInterrupt
+        return real(self, *args, **options)
+
+    whole = search_rates(["t5"], planted, tmp_path / "whole", trials=5)
+    with monkeypatch.context() as patch:
+        patch.setattr(optuna.Study, real.__name__, stop)
+        with pytest.raises(KeyboardInterrupt):
+            search_rates(["t5"], planted, tmp_path / "parts", trials=5)
+    assert search_rates(["t5"], planted, tmp_path / "parts", trials=5) == whole
+    assert all(len(runs) <= 5 for runs in asked)
+
+
+@pytest.mark.slow
+def test_a_study_on_a_full_disk(
+    planted: RunConfig, tmp_path: Path, asked: list[list[PlannedRun]], monkeypatch: Any
+) -> None:
+    import optuna
+    import sqlalchemy
+
+    def fill(*_: object, **__: object) -> None:
+        try:
+            raise sqlalchemy.exc.OperationalError("INSERT", {}, Exception("disk is full"))
+        except sqlalchemy.exc.OperationalError as error:
+            raise optuna.exceptions.StorageInternalError("An exception is raised.") from error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(optuna.Study, "tell", fill)
+        with pytest.raises(OSError, match=r"^the study '.*' cannot be written: .*disk is full"):
+            search_rates(["rope"], planted, tmp_path, trials=1)
+    assert len(search_rates(["rope"], planted, tmp_path, trials=1).trials["rope"]) == 1
+    assert len(asked) == 2
+
+
+@pytest.mark.slow
 def test_a_trial_that_diverges_has_lost(
     planted: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,9 @@
 """Plans on paper: counts against real models and sums by hand, choices, and what is refused."""
 
 import json
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,12 +11,15 @@ import torch
 
 import whorl
 from whorl.cli import main
-from whorl.plan import ModelSize, plan_model
+from whorl.plan import DEVICES, ModelSize, plan_model
+from whorl.plan.calibration import CALIBRATION, Calibration
 from whorl.plan.encodings import build_attention
 from whorl.plan.model import solve_size
 from whorl.plan.page import render_lines
+from whorl.plan.serving import plan_serving
 from whorl.plan.training import count_activations, count_operations
 
+ROOT = Path(__file__).parents[2]
 LLAMA = {
     "model_type": "llama",
     "hidden_size": 4096,
@@ -56,6 +62,60 @@ def test_the_cache_counts_heads_and_windows() -> None:
     assert linear.serving.cache_per_token is None
 
 
+@pytest.mark.parametrize(("heads", "kv_heads"), [(8, 8), (8, 2), (6, 2), (12, 4), (40, 8)])
+@pytest.mark.parametrize("kind", ["softmax", "linear"])
+def test_a_device_holds_every_key_head_that_it_needs(heads: int, kv_heads: int, kind: Any) -> None:
+    """For every number of devices, counted head by head; linear attention has a state for each."""
+    size = ModelSize(2, 8 * heads, heads, kv_heads, 8, 64, 100)
+    attention = build_attention("nope", kind, size, 1000)
+    counts = [n for n in range(1, heads + 1) if heads % n == 0]
+    memory = []
+    for count in counts:
+        each = heads // count
+        devices = [range(n, n + each) for n in range(0, heads, each)]
+        needed = max(len({head * kv_heads // heads for head in mine}) for mine in devices)
+        held = needed / kv_heads if kind == "softmax" else 1 / count
+        memory.append(2 * size.parameters / count + attention.count_cache(2) * held)
+    for count, most in zip(counts, memory, strict=True):
+        found = plan_serving(attention, 1, replace(DEVICES["h100"], memory=1.001 * most / 0.9), 2)
+        fewest = next(n for n, bytes_ in zip(counts, memory, strict=True) if bytes_ <= 1.001 * most)
+        assert found.devices == fewest <= count
+        assert found.memory == pytest.approx(memory[counts.index(fewest)])
+        assert found.token_seconds >= found.memory / (0.8 * 3.35e12)
+
+
+def test_errors_and_devices_are_those_of_the_files() -> None:
+    """Errors are those of the file of the measurement, and the page lists all devices."""
+    measured = json.loads((ROOT / CALIBRATION.source).read_text())
+    for name, error in measured["sizes"]["large"]["error"].items():
+        if name != "parameters":
+            assert getattr(CALIBRATION, name) == pytest.approx(error, abs=5e-4)
+    assert round(measured["flops"], -9) == DEVICES["cpu"].flops
+    less = Calibration("", "x", -0.2, 0.5).list_sentences()[1]
+    assert less.endswith(": computed time 20 % below, memory 50 % above the measured.")
+    page = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
+    rows = [
+        line.strip("| ").split(" | ") for line in re.findall(r"^\| [\w-]+ \| \d+ GB.*", page, re.M)
+    ]
+    listed = {}
+    for name, memory, *numbers, source in rows:
+        values = [float(memory.removesuffix(" GB")) * 1e9, *map(float, numbers)]
+        listed[name] = [name, *values, source]
+    assert listed == {name: list(asdict(device).values()) for name, device in DEVICES.items()}
+
+
+def test_float32_and_slow_links_take_longer() -> None:
+    usual = plan_model(LLAMA, length=4096).training
+    rounded = plan_model(LLAMA, length=4096, precision="float32")
+    assert rounded.device.flops == 67e12
+    assert plan_model(LLAMA, length=8, precision="float32", flops=5e12).device.flops == 5e12
+    slow = plan_model(LLAMA, length=4096, link=1e9).training
+    assert usual is not None
+    assert slow is not None
+    assert (usual.limited_by, slow.limited_by) == ("operations", "link")
+    assert slow.seconds == 3 * 2 * 8_030_261_248 * (slow.devices - 1) / slow.devices / 1e9
+
+
 def test_operations_count_every_visible_pair() -> None:
     size = ModelSize(2, 8, 2, 2, 4, 16, 10)
     matrices = 2 * (2 * 8 * 4 * 4 + 3 * 8 * 16) + 80
@@ -93,6 +153,13 @@ def test_training_takes_the_fewest_devices() -> None:
     assert 1 < long.training.context <= long.training.devices
     assert long.training.memory <= 0.9 * 80e9
     assert f"each sequence over {long.training.context}" in long.training.sharding
+    size, tokens, speed = long.size, (1 << 20) / long.training.context, 0.4 * 989e12
+    seconds = 4 * tokens * count_operations(long.attention) / speed  # computed again
+    assert long.training.seconds == pytest.approx(seconds)
+    every = tokens * long.training.devices / seconds
+    assert long.training.tokens_per_second == pytest.approx(every)
+    gathered = 2 * (2 * size.layer_parameters + 128256 * 4096) + 4 * (1 << 20) * 8 * 128 * 2
+    assert long.training.gathered == gathered
     larger = plan_model(LLAMA, length=1 << 20, memory=141e9)
     assert larger.training is not None
     assert larger.training.devices < long.training.devices
@@ -122,6 +189,7 @@ def test_what_does_not_fit_is_said() -> None:
         ({"parameters": 7e9, "window": 0}, r"window must be a positive int"),
         ({"parameters": 7e9, "device": "h10"}, r"device must be one of .*did you mean 'h100'"),
         ({"parameters": 7e9, "memory": 0}, r"memory must be a number above 0; got 0"),
+        ({"parameters": 7e9, "link": -1}, r"link must be a number above 0; got -1"),
         ({"parameters": 7e9, "efficiency": 2}, r"efficiency must be .* at most 1; got 2"),
         ({"parameters": 7e9, "precision": "int8"}, r"precision must be 'bfloat16' or 'float32'"),
         ({"parameters": 7e9, "encoding": "rop"}, r"unknown encoding 'rop'; did you mean"),
@@ -149,10 +217,12 @@ def test_the_command_prints_a_page_or_json(capsys: pytest.CaptureFixture[str]) -
     assert "8.03 B parameters: 32 layers of width 4,096, 32 heads of 128," in page
     assert "MLP 14,336," in page
     assert "assumed, because nothing says it: intermediate_size" not in page
+    assert all(words in " ".join(page.split()) for words in CALIBRATION.list_sentences())
     assert max(map(len, page.splitlines())) <= 100
     assert main(["plan", "--parameters", "7e9", "--length", "4k", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["computed"] is True
+    assert found["calibration"] == CALIBRATION.to_dict()
     assert found["serving"]["devices"] == 1
     assert main(["plan", "--length", "4k"]) == 2
     assert "--parameters must be given without a config" in capsys.readouterr().err

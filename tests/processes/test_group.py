@@ -102,3 +102,32 @@ def test_an_address_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> Non
 def set_address(monkeypatch: pytest.MonkeyPatch, address: str, port: int) -> None:
     monkeypatch.setenv("MASTER_ADDR", address)
     monkeypatch.setenv("MASTER_PORT", str(port))
+
+
+class LateStore:
+    """The second process does its part while the first looks for a failure, and then fails."""
+
+    def __init__(self, *, fails_before: bool = False) -> None:
+        self.looks, self.fails_before = 0, fails_before
+
+    def set(self, key: str, value: str) -> None:
+        pass
+
+    def get(self, key: str) -> bytes:
+        return b'{"rank": 1, "machine": "b", "reason": "too late"}'
+
+    def add(self, key: str, count: int) -> int:
+        return 2 if self.looks and not self.fails_before else 1
+
+    def check(self, keys: list[str]) -> bool:
+        self.looks += keys == ["failure"]
+        return True
+
+
+def test_a_failure_after_the_last_part_ends_no_other() -> None:
+    """It happened on a busy machine: a call that was done was said to have lost a process."""
+    store = LateStore()
+    group.ProcessGroup(0, 2, store=store).wait()
+    assert store.looks == 1
+    with pytest.raises(group.LostProcess, match=r"^process 1 on b has ended: too late$"):
+        group.ProcessGroup(0, 2, store=LateStore(fails_before=True)).wait()

@@ -14,6 +14,12 @@ CPU = torch.device("cpu")
 def test_who_this_process_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_launch({}) is None
     assert read_launch({"ACCELERATE_MIXED_PRECISION": "no"}) == Launch()
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    assert read_launch(address) is None
+    with pytest.raises(
+        ValueError, match=r"^accelerate launch must start .* with --cpu it starts one"
+    ):
+        read_launch({"ACCELERATE_MIXED_PRECISION": "no", **address})
     three = {"RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "0"}
     assert read_launch(three) == Launch(2, 3, 0)
     with pytest.raises(ValueError, match=r"^the variable RANK must be a number, .* got 'x'\.$"):

@@ -34,7 +34,10 @@ def read_launch(environment: Mapping[str, str] | None = None) -> Launch | None:
     """
     found = os.environ if environment is None else environment
     if "RANK" not in found or "WORLD_SIZE" not in found:
-        return Launch() if "ACCELERATE_MIXED_PRECISION" in found else None
+        if "ACCELERATE_MIXED_PRECISION" not in found:
+            return None
+        _refuse_one_of_several(found)
+        return Launch()
     rank, world = _read_count(found, "RANK"), _read_count(found, "WORLD_SIZE")
     if rank >= world:
         raise ValueError(
@@ -52,6 +55,20 @@ def is_main_process() -> bool:
 def build_environment(**more: str) -> dict[str, str]:
     """The environment for a process of our own, which is none of those of the launcher."""
     return {**{key: x for key, x in os.environ.items() if key not in _VARIABLES}, **more}
+
+
+def _refuse_one_of_several(found: Mapping[str, str]) -> None:
+    """Refuse to be the one process that ``accelerate launch --cpu --num_processes 2`` starts.
+
+    It names an address for the processes to meet at, and then starts a single one.
+    """
+    if "MASTER_ADDR" in found and "MASTER_PORT" in found:
+        raise ValueError(
+            "accelerate launch must start every process that it is asked for; with --cpu it starts"
+            " one, whatever --num_processes says. Use torchrun --nproc-per-node N, or accelerate"
+            " launch --multi_gpu --num_processes N, which works on CPUs too; if one is meant, unset"
+            " MASTER_ADDR."
+        )
 
 
 def _read_count(found: Mapping[str, str], name: str) -> int:

@@ -6,6 +6,7 @@ import dataclasses
 import shlex
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,13 +20,14 @@ from whorl._support.words import quote
 
 from . import INTERRUPTED, _setup
 from ._live import open_live_view
-from ._options import name_options, replace_names, split_words
+from ._options import check_chart, name_options, replace_names, split_words
 from ._output import JsonFlag, print_json, print_page
 from ._rate_search import check_search, fill_specs, render_search
 from ._setup import CONFIG_NAMES, build_config
 
 if TYPE_CHECKING:
-    from whorl.lab.compare import SearchResult
+    from whorl.lab.compare import ComparisonPlan, Outcome, SearchResult
+    from whorl.lab.compare.spaces import SearchedSpec
 
 __all__ = ["compare"]
 
@@ -118,54 +120,17 @@ def compare(
     command goes on.
     """
     options = locals()
-    from whorl.lab import compare as experiment
-    from whorl.lab.specs import split_specs
-
-    if chart is not None:
-        whorl.plots.check_path(chart)
+    check_chart(chart)
     if rebuild is not None:
-        others = options.keys() - {"budget", "rebuild", "chart", "no_speed", "force", "as_json"}
-        if no_speed or any(options[name] is not None for name in others):
-            raise ValueError("--from reports on runs as they are; leave out everything else.")
-        _show(experiment.rewrite_report(rebuild), rebuild, chart, as_json)
+        _report_again(rebuild, options)
         return
-    with name_options(_NAMES):
-        specs, searched = fill_specs(split_specs(encodings or ""))
-        plan = experiment.ComparisonPlan.from_budget(
-            budget.value,
-            encodings=None if encodings is None else specs,
-            scalings=[] if scalings == "none" else split_words(scalings),
-            seeds=seeds,
-        )
-    _check_config(config)
-    check_search(search, searched, {"--learning-rates": learning_rates, "--minutes": minutes})
-    plan = dataclasses.replace(
-        plan,
-        base=build_config(config, options, plan.base),
-        learning_rates=tuple(_parse_rates(learning_rates)),
-    )
+    plan, searched = _plan_comparison(options)
     folder = out or Path("runs") / budget.value
     if minutes is not None:
-        if workers is None and ray not in (None, "local"):
-            raise ValueError(
-                "--minutes needs --workers here: say how many runs the cluster trains at a time."
-            )
-        with name_options(_NAMES):
-            plan = experiment.fit_plan(plan, minutes, folder, workers or experiment.count_cores())
-    command = shlex.join(["whorl", *sys.argv[1:]])
+        plan = _fit_minutes(plan, folder, options)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: save, then stop
     try:
-        with name_options(_NAMES), open_live_view() as show:
-            how: dict[str, Any] = {"workers": workers, "show": show, "force": force, "ray": ray}
-            how["command"] = command
-            found = None
-            if search is not None:
-                names = [one.text for one in searched] or plan.encodings
-                found = experiment.search_rates(
-                    names, plan.base, folder / "search", trials=search, **how
-                )
-                plan = found.apply(plan)
-            outcome = experiment.compare(plan, folder, speed=not no_speed, **how)
+        outcome, found = _run_comparison(plan, searched, folder, options)
     except KeyboardInterrupt:
         if is_main_process():
             print(f"stopped; the same command goes on from {str(folder)!r}.", file=sys.stderr)
@@ -177,6 +142,73 @@ def compare(
         _show(outcome.comparison, folder, chart, as_json, found)
     if outcome.failed:
         raise typer.Exit(2)
+
+
+def _report_again(folder: Path, options: Mapping[str, Any]) -> None:
+    """What ``--from`` does."""
+    from whorl.lab.compare import rewrite_report
+
+    others = options.keys() - {"budget", "rebuild", "chart", "no_speed", "force", "as_json"}
+    if options["no_speed"] or any(options[name] is not None for name in others):
+        raise ValueError("--from reports on runs as they are; leave out everything else.")
+    _show(rewrite_report(folder), folder, options["chart"], options["as_json"])
+
+
+def _plan_comparison(options: Mapping[str, Any]) -> tuple[ComparisonPlan, list[SearchedSpec]]:
+    """The plan that the options ask for, and what is searched of its encodings."""
+    from whorl.lab.compare import ComparisonPlan
+    from whorl.lab.specs import split_specs
+
+    encodings, scalings = options["encodings"], options["scalings"]
+    with name_options(_NAMES):
+        specs, searched = fill_specs(split_specs(encodings or ""))
+        plan = ComparisonPlan.from_budget(
+            options["budget"].value,
+            encodings=None if encodings is None else specs,
+            scalings=[] if scalings == "none" else split_words(scalings),
+            seeds=options["seeds"],
+        )
+    rates = options["learning_rates"]
+    _check_config(options["config"])
+    contradicting = {"--learning-rates": rates, "--minutes": options["minutes"]}
+    check_search(options["search"], searched, contradicting)
+    base = build_config(options["config"], options, plan.base)
+    return dataclasses.replace(plan, base=base, learning_rates=tuple(_parse_rates(rates))), searched
+
+
+def _fit_minutes(plan: ComparisonPlan, folder: Path, options: Mapping[str, Any]) -> ComparisonPlan:
+    """What ``--minutes`` does."""
+    from whorl.lab.compare import count_cores, fit_plan
+
+    workers = options["workers"]
+    if workers is None and options["ray"] not in (None, "local"):
+        raise ValueError(
+            "--minutes needs --workers here: say how many runs the cluster trains at a time."
+        )
+    with name_options(_NAMES):
+        return fit_plan(plan, options["minutes"], folder, workers or count_cores())
+
+
+def _run_comparison(
+    plan: ComparisonPlan,
+    searched: Sequence[SearchedSpec],
+    folder: Path,
+    options: Mapping[str, Any],
+) -> tuple[Outcome, SearchResult | None]:
+    """Search first, if that is asked for, then compare; with a view of the runs."""
+    from whorl.lab import compare as experiment
+
+    with name_options(_NAMES), open_live_view() as show:
+        how: dict[str, Any] = {name: options[name] for name in ("workers", "force", "ray")}
+        how |= {"show": show, "command": shlex.join(["whorl", *sys.argv[1:]])}
+        found = None
+        if options["search"] is not None:
+            names = [one.text for one in searched] or plan.encodings
+            trials = {"trials": options["search"], **how}
+            found = experiment.search_rates(names, plan.base, folder / "search", **trials)
+            plan = found.apply(plan)
+        speed = not options["no_speed"]
+        return experiment.compare(plan, folder, speed=speed, **how), found
 
 
 def _show(

@@ -28,7 +28,8 @@ class Precision(str, Enum):
 
 Config = typer.Argument(
     metavar="CONFIG",
-    help="config.json, its folder, or a preset such as llama-3.1-8b; else --parameters.",
+    help="config.json, its folder, a preset such as llama-3.1-8b, or a model in the local Hugging"
+    " Face cache; else --parameters.",
 )
 Length = make_length_option("Tokens of a sequence, in training and when generating.")
 Parameters = typer.Option(metavar="N, 7e9", help="Trained numbers; other sizes follow from it.")
@@ -48,6 +49,11 @@ Flops = typer.Option(
 )
 Bandwidth = typer.Option(
     metavar="N, 3.35e12", rich_help_panel=_DEVICE, help="Bytes of memory in a second."
+)
+Link = typer.Option(
+    metavar="N, 450e9",
+    rich_help_panel=_DEVICE,
+    help="Bytes in a second to other devices, in one direction; of the slowest link.",
 )
 Efficiency = typer.Option(
     metavar="0..1",
@@ -69,9 +75,11 @@ _OPTIONS: tuple[str, ...] = (
     "batch",
     "precision",
 )
-_OPTIONS += ("device", "memory", "flops", "bandwidth", "efficiency", "layers", "width", "heads")
+_OPTIONS += ("device", "memory", "flops", "bandwidth", "link", "efficiency")
+_OPTIONS += ("layers", "width", "heads")
 _NAMES = {name: f"--{name}" for name in (*_OPTIONS, "vocabulary")} | {"kv_heads": "--kv-heads"}
 _NAMES |= {f"{name}=": f"{option} " for name, option in _NAMES.items()}
+_NAMES |= {"memory=, flops= and bandwidth=,": "--memory, --flops and --bandwidth,"}
 
 
 def plan(
@@ -87,6 +95,7 @@ def plan(
     memory: Annotated[float | None, Memory] = None,
     flops: Annotated[float | None, Flops] = None,
     bandwidth: Annotated[float | None, Bandwidth] = None,
+    link: Annotated[float | None, Link] = None,
     efficiency: Annotated[float | None, Efficiency] = None,
     layers: Annotated[int | None, Layers] = None,
     width: Annotated[int | None, Width] = None,
@@ -106,7 +115,10 @@ def plan(
     from whorl.plan import plan_model
     from whorl.plan.page import render_lines
 
-    numbers: dict[str, Any] = {"flops": flops, "bandwidth": bandwidth, "efficiency": efficiency}
+    if memory is not None and not memory > 0:
+        raise ValueError(f"--memory must be above 0 GB; got {memory:g}.")
+    numbers: dict[str, Any] = {"flops": flops, "bandwidth": bandwidth, "link": link}
+    numbers["efficiency"] = efficiency
     numbers |= {"layers": layers, "width": width, "heads": heads, "kv_heads": kv_heads}
     with name_options(_NAMES):
         found = plan_model(

@@ -8,8 +8,8 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import IO, Any
 
@@ -107,7 +107,7 @@ class TrainingLoop:
             return self._start
         self.model.train()
         self._began = last_saved = time.monotonic()
-        with self._run.open_metrics(self._start.step) if main else nullcontext() as metrics:
+        with _open_metrics(self._run, self._start.step) if main else nullcontext() as metrics:
             try:
                 for step in range(self._start.step + 1, steps + 1):
                     line = self._take_step(step)
@@ -158,8 +158,9 @@ class TrainingLoop:
         )
         line |= {"seconds": round(seconds, 3), "memory_mb": _measure_growth(self._before)}
         line = add_checksum(line, self._info.metrics)
-        metrics.write(json.dumps(line) + "\n")
-        metrics.flush()
+        with _explain_full_disk(self._run, f"the metrics of step {step}"):
+            metrics.write(json.dumps(line) + "\n")
+            metrics.flush()
         self._info = replace(
             self._info, step=step, seconds=seconds, metrics=line["checksum"], checksum=""
         )
@@ -177,8 +178,10 @@ class TrainingLoop:
         if self._parallel.sharded:
             state = (CollectedState(self._processes, *state),) * 2
         if metrics is not None:
-            os.fsync(metrics.fileno())  # before the checkpoint, which must not be ahead
-            self._info = self._saved = _save_checkpoint(self._info, self._run, *state)
+            with _explain_full_disk(self._run, f"the checkpoint of step {self._info.step}"):
+                os.fsync(metrics.fileno())  # before the checkpoint, which must not be ahead
+                saved = self._info.save(self._run.checkpoint_path, *state)
+            self._info = self._saved = saved
 
     def _handle_lost_process(self, error: RuntimeError, metrics: IO[str] | None) -> LostProcess:
         """Save what can be saved after another process has ended; returns the error to raise."""
@@ -196,15 +199,29 @@ class TrainingLoop:
         return LostProcess(f"{lost}. {how}.", is_reported=lost.is_reported)
 
 
-def _save_checkpoint(info: CheckpointInfo, run: Run, model: Any, optimizer: Any) -> CheckpointInfo:
+@contextmanager
+def _open_metrics(run: Run, step: int) -> Iterator[IO[str]]:
+    """metrics.jsonl after the lines until ``step``."""
+    with _explain_full_disk(run, "metrics.jsonl"):
+        metrics = run.open_metrics(step)
     try:
-        return info.save(run.checkpoint_path, model, optimizer)
+        yield metrics
+    finally:
+        with suppress(OSError):  # lines are flushed one by one, and errors are raised there
+            metrics.close()
+
+
+@contextmanager
+def _explain_full_disk(run: Run, what: str) -> Iterator[None]:
+    """Let an error of the disk in a with block say what was not written, and what to do."""
+    try:
+        yield
     except OSError as error:
         whole = run.checkpoint_path.exists()
-        last = "the last checkpoint is complete" if whole else "there is no earlier one"
+        last = "the last checkpoint is complete" if whole else "there is no checkpoint yet"
         raise OSError(
             error.errno,
-            f"the checkpoint of step {info.step} could not be written to {str(run.folder)!r}"
+            f"{what} could not be written to {str(run.folder)!r}"
             f" ({error.strerror or error}); {last}. Free some space and train again to resume",
         ) from None
 

@@ -42,7 +42,7 @@ from .integrity import (
 )
 from .model import LanguageModel
 
-__all__ = ["Run", "collect_results"]
+__all__ = ["Run", "collect_results", "describe_differences"]
 
 
 _RUN_FILES = re.compile(
@@ -179,7 +179,7 @@ class Run:
             other = self.load_config()
         except ValueError as error:  # a config.toml of another program must not be deleted
             raise ValueError(f"{str(error).rstrip('.')}. Choose another folder.") from None
-        if differing := _describe_differences(other.to_dict(), config.to_dict()):
+        if differing := describe_differences(other.to_dict(), config.to_dict()):
             return f"holds another run: {differing}"
         if damage := self._find_damage():
             return damage
@@ -356,7 +356,7 @@ class Run:
         write_checked(self.stream_path, {**found, "checkpoint": info.checksum})
 
 
-def _describe_differences(old: dict[str, Any], new: dict[str, Any]) -> str:
+def describe_differences(old: dict[str, Any], new: dict[str, Any]) -> str:
     """Up to three differences of two configs: "model.width is 64 there, 96 here"."""
     words = []
     for table in old.keys() | new.keys():

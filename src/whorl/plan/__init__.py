@@ -5,6 +5,7 @@
     devices     memory, speed and bandwidth of devices, as their vendors publish them
     training    memory and time of a step, and over how many devices
     serving     memory of weights and cache, time of a prompt and of a token
+    calibration how far all that is from measurements
     plan        all of it; page: as text
 
 docs/plan.md has the formulas, and how far measurements are from them.

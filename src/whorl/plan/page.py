@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from whorl._support.documentation import build_page_address
 
+from .calibration import CALIBRATION
 from .plan import ModelPlan
 
 __all__ = ["render_lines"]
@@ -32,7 +33,7 @@ def render_lines(plan: ModelPlan) -> Iterator[str]:
         f"device    {device.name}: {_format_bytes(device.memory)},"
         f" {device.flops * device.efficiency / 1e12:,.4g} Tflop/s"
         f" ({device.efficiency:.0%} of {device.flops / 1e12:,.4g}),"
-        f" {_format_bytes(device.bandwidth)}/s"
+        f" {_format_bytes(device.bandwidth)}/s, link {_format_bytes(device.link)}/s"
     )
     yield from _render_training(plan)
     yield from _render_serving(plan)
@@ -44,7 +45,8 @@ def render_lines(plan: ModelPlan) -> Iterator[str]:
         yield f"assumed, because nothing says it: {', '.join(size.assumed)}"
     yield ""
     page = build_page_address("docs/plan.md")
-    yield f"Formulas, and how far two measured models are from them: {page}."
+    yield from CALIBRATION.list_sentences()
+    yield f"Formulas, devices and assumptions: {page}."
 
 
 def _render_training(plan: ModelPlan) -> Iterator[str]:

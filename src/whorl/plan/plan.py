@@ -8,6 +8,7 @@ from whorl._support.words import quote
 from whorl.configs import read_config
 from whorl.configs.names import resolve_config
 
+from .calibration import CALIBRATION
 from .devices import Device, get_device
 from .encodings import AttentionKind, ModelAttention, build_attention
 from .model import ModelSize, read_size, solve_size
@@ -45,6 +46,7 @@ class ModelPlan:
     def to_dict(self) -> dict[str, Any]:
         return {
             "computed": True,
+            "calibration": CALIBRATION.to_dict(),
             "model": self.size.to_dict(),
             "encoding": self.attention.encoding,
             "encoding_parameters": self.attention.parameters,
@@ -73,6 +75,7 @@ def plan_model(
     memory: float | None = None,
     flops: float | None = None,
     bandwidth: float | None = None,
+    link: float | None = None,
     efficiency: float | None = None,
     layers: int | None = None,
     width: int | None = None,
@@ -89,8 +92,8 @@ def plan_model(
         attention: "linear" has a state of constant size instead of keys.
         window: keys that a query sees at most, in every layer.
         batch: sequences at once: in training for each group of devices that shares a sequence.
-        device: a name of ``DEVICES``; ``memory``, ``flops``, ``bandwidth`` (in bytes and per
-            second) and ``efficiency`` replace its own.
+        device: a name of ``DEVICES``; ``memory``, ``flops``, ``bandwidth``, ``link`` (in bytes and
+            per second) and ``efficiency`` replace its own.
         layers, width, heads, kv_heads, vocabulary: of the model; usual ones by default.
 
     >>> import whorl
@@ -106,9 +109,8 @@ def plan_model(
     for name, value in given.items():
         if value is not None:
             _check_count(value, name)
-    found = get_device(
-        device, memory=memory, flops=flops, bandwidth=bandwidth, efficiency=efficiency
-    )
+    numbers = {"memory": memory, "flops": flops, "bandwidth": bandwidth, "link": link}
+    found = get_device(device, precision, **numbers, efficiency=efficiency)
     if config is None:
         if parameters is None:
             raise ValueError("parameters must be given without a config, such as 7e9; got None.")

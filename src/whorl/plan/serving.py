@@ -1,7 +1,10 @@
 """Memory and time of generating: weights and a cache, by heads over the fewest devices.
 
-A token is limited by reading weights and cache once, or by its operations; heads are split, and key
-heads only as far as there are any.
+A token is limited by reading weights and cache once, or by its operations. Each device has as many
+heads of queries as the others, and the key heads that these need:
+
+    8 heads, 2 key heads, 4 devices     a key head on each, so that two devices hold the same one
+    6 heads, 2 key heads, 3 devices     the second device needs both
 """
 
 from dataclasses import asdict, dataclass
@@ -47,8 +50,8 @@ def plan_serving(attention: ModelAttention, batch: int, device: Device, width: i
     cache = batch * attention.count_cache(width)
     counts = [n for n in range(1, size.heads + 1) if size.heads % n == 0]
     for count in counts:
-        shares = min(count, size.kv_heads)
-        memory = weights / count + cache / shares
+        held = cache * _find_largest_share(attention, count)
+        memory = weights / count + held
         if memory <= USABLE * device.memory:
             break
     else:
@@ -62,7 +65,7 @@ def plan_serving(attention: ModelAttention, batch: int, device: Device, width: i
     speed = device.flops * device.efficiency * count
     times = {
         "operations": batch * (dense + attention.count_decoding()) / speed,
-        "memory": (weights / count + cache / shares) / (_READ * device.bandwidth),
+        "memory": memory / (_READ * device.bandwidth),
     }
     limit = max(times, key=lambda name: times[name])
     is_growing = attention.kind == "softmax" and not all(size.windows)
@@ -79,3 +82,13 @@ def plan_serving(attention: ModelAttention, batch: int, device: Device, width: i
         limited_by=limit,
         tokens_per_second=batch / times[limit],
     )
+
+
+def _find_largest_share(attention: ModelAttention, devices: int) -> float:
+    """The share of the cache that the device with the most of it holds."""
+    size = attention.size
+    if attention.kind == "linear":  # a state for each head of queries
+        return 1 / devices
+    each, served = size.heads // devices, size.heads // size.kv_heads
+    starts = range(0, size.heads, each)
+    return max((n + each - 1) // served - n // served + 1 for n in starts) / size.kv_heads

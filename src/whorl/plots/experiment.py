@@ -60,7 +60,7 @@ def experiment_lines(result: Mapping[str, Any], key: str, *, width: ChartWidth =
     labels = {**result["quantities"], **result["curves"]}[key]
     xs = sorted({point.x for line in lines for point in line.points})
     if labels["log"]:
-        ticks = tuple(round(x) for x in xs)
+        ticks: tuple[float, ...] = tuple(xs)
     else:
         last = round(xs[-1])
         ticks = tuple(range(0, last + 1, max(1, last // 5)))

@@ -142,8 +142,8 @@ class ProcessGroup:
         # The first process may hold the store: it does not go on, and end, before all have read.
         read = f"readers of {self._documents}"
         self.store.add(read, 1)
-        while self.is_main and self.store.add(read, 0) < self.world:
-            self._check_failure()
+        if self.is_main:
+            self._wait_until(lambda: self.store.add(read, 0) >= self.world)
         return found
 
     def wait(self) -> None:
@@ -210,19 +210,20 @@ class ProcessGroup:
     def _read(self, key: str) -> bytes:
         """What is in the store, as soon as it is there; LostProcess if a process has failed."""
         try:
-            while not self.store.check([key]):
-                self._check_failure()
+            self._wait_until(lambda: self.store.check([key]))
             return bytes(self.store.get(key))
         except RuntimeError as error:
             raise self.describe_lost_process(error) from None
 
-    def _check_failure(self) -> None:
-        """Pause; raise LostProcess if a process has failed, KeyboardInterrupt after a signal."""
-        if self.store.check(["failure"]):
-            raise self.describe_lost_process()
-        if self._stop is not None and self._stop.is_set():
-            raise KeyboardInterrupt
-        time.sleep(_SECONDS_BETWEEN_LOOKS)
+    def _wait_until(self, is_done: Callable[[], bool]) -> None:
+        """Return when it is; LostProcess if a process failed, KeyboardInterrupt after a signal."""
+        while not is_done():
+            # Asked again, because a process may do its part and fail in the next one meanwhile.
+            if self.store.check(["failure"]) and not is_done():
+                raise self.describe_lost_process()
+            if self._stop is not None and self._stop.is_set():
+                raise KeyboardInterrupt
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
 @contextmanager

@@ -9,17 +9,33 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from whorl._support.launch import build_environment
 
 if TYPE_CHECKING:
     from .pool import PlannedJob
 
-__all__ = ["LocalWorkers", "WorkerProcess", "describe_exit", "parse_message"]
+__all__ = ["LocalWorkers", "WorkerProcess", "describe_exit", "parse_message", "start_module"]
 
 #: How long a worker may take to save what it has.
 SECONDS_TO_STOP = 60.0
+
+
+def start_module(
+    module: str, words: IO[str], environment: Mapping[str, str], *, cwd: str | None = None
+) -> "subprocess.Popen[str]":
+    """A process that runs a module, reads and writes lines, and prints all else to ``words``."""
+    return subprocess.Popen(
+        [sys.executable, "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=words,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        start_new_session=True,  # Ctrl-C reaches the first process only, which stops the others
+    )
 
 
 class WorkerProcess:
@@ -27,15 +43,8 @@ class WorkerProcess:
 
     def __init__(self, module: str, request: Mapping[str, Any], *, cwd: str | None = None) -> None:
         self._words = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._words,
-            text=True,
-            cwd=cwd,
-            env=build_environment(OMP_NUM_THREADS="1"),
-            start_new_session=True,  # Ctrl-C reaches the first process only, which stops the others
+        self._process = start_module(
+            module, self._words, build_environment(OMP_NUM_THREADS="1"), cwd=cwd
         )
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request))
@@ -72,6 +81,7 @@ class WorkerProcess:
     def kill(self) -> None:
         with suppress(OSError):
             self._process.kill()
+        self._process.wait()
 
 
 class LocalWorkers:

@@ -11,6 +11,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +28,10 @@ __all__ = ["main"]
 _MOST_RETRIES = 3
 #: The smallest that Ray takes: runs exchange their results through files.
 _OBJECT_STORE_BYTES = 80 * 2**20
+_TOKEN_HINT = (
+    ". If the cluster has a token, RAY_AUTH_MODE=token and the same ~/.ray/auth_token must be here"
+    " too"
+)
 
 
 def main() -> None:
@@ -47,8 +52,17 @@ def main() -> None:
         send(answers, {"refused": str(refused)})
     finally:
         ray.shutdown()
-        if settings["temporary"] is not None:
-            shutil.rmtree(settings["temporary"], ignore_errors=True)
+        _remove_files(settings)
+
+
+def _remove_files(settings: dict[str, Any]) -> None:
+    """Remove what the process that started this one would, if that has been killed."""
+    note = Path(settings["folder"], ray_nodes.NODE_FILE)
+    with suppress(OSError):
+        if note.read_text() == settings["note"]:  # else it is that of another command by now
+            note.unlink()
+    if settings["temporary"]:
+        shutil.rmtree(settings["temporary"], ignore_errors=True)
 
 
 class _Refused(Exception):  # noqa: N818  # it is an answer
@@ -69,7 +83,9 @@ def _connect(ray: Any, settings: dict[str, Any]) -> None:
         ray.init(address=settings["address"], **options)
     except (RuntimeError, ValueError, ConnectionError, OSError) as error:
         words = " ".join(str(error).split())
-        raise _Refused(f"{settings['address']} refused the connection: {words}") from None
+        hint = "" if settings["address"] == "local" else _TOKEN_HINT
+        what = f"{settings['address']} refused the connection"
+        raise _Refused(f"{what}: {words.rstrip('.')}{hint}.") from None
 
 
 def _check_nodes(ray: Any, ours: dict[str, Any], folder: str) -> None:

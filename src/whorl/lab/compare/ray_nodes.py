@@ -83,7 +83,7 @@ def run_job(
     process = WorkerProcess(module, request, cwd=cwd if os.path.isdir(cwd) else None)
     try:
         for line in process.read_lines():
-            yield line.strip()
+            yield _name_machine(line.strip(), node["host"])
         reason = process.describe_exit()
         answer = "lost" if process.was_killed else "ended"
         yield json.dumps({answer: f"on {node['host']}: {reason}"})
@@ -91,6 +91,15 @@ def run_job(
         process.ask_to_stop()
         process.wait()
         process.kill()
+
+
+def _name_machine(line: str, host: str) -> str:
+    """A line of a worker, with the machine in the reason of a failure."""
+    message = json.loads(line)
+    if message.get("end") != "failed":
+        return line
+    reason = str(message.get("reason", "")).rstrip(".")
+    return json.dumps({**message, "reason": f"{reason} (on {host})"})
 
 
 def _wait_until_free(folder: Path) -> None:

@@ -19,11 +19,9 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections import deque
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from whorl._support.files import write_file_atomically
 from whorl._support.words import quote
 
-from .processes import SECONDS_TO_STOP
+from .processes import SECONDS_TO_STOP, start_module
 from .ray_nodes import NODE_FILE
 
 if TYPE_CHECKING:
@@ -74,36 +72,34 @@ class RayWorkers:
     def __init__(self, ray: str, most: int | None, folder: Path) -> None:
         self._most, self._ray, self._stopping = most, ray, False
         self._busy: set[int] = set()
-        self._note = folder / NODE_FILE
-        write_file_atomically(self._note, secrets.token_hex(16).encode())
-        self._temporary = _make_temporary_folder() if ray == "local" else None
+        self._note, self._temporary = folder / NODE_FILE, ""
         self._words = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self._received: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._last: deque[str] = deque(maxlen=1)
-        self._driver = subprocess.Popen(
-            [sys.executable, "-m", _DRIVER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._words,
-            text=True,
-            env=_build_environment(ray),
-            start_new_session=True,  # Ctrl-C reaches this process only
-        )
-        threading.Thread(target=self._read_lines, daemon=True).start()
+        self._driver = start_module(_DRIVER, self._words, _build_environment(ray))
         try:
-            self._send(
-                {
-                    "address": ray,
-                    "cpus": most,
-                    "temporary": self._temporary,
-                    "folder": str(folder.resolve()),
-                    "cwd": os.getcwd(),
-                }
-            )
-            self._wait_for_connection()
+            threading.Thread(target=self._read_lines, daemon=True).start()
+            self._connect(folder)
         except BaseException:
             self.close()
             raise
+
+    def _connect(self, folder: Path) -> None:
+        """Tell the process what to connect to, and wait until it has."""
+        note = secrets.token_hex(16)
+        write_file_atomically(self._note, note.encode())
+        if self._ray == "local":
+            self._temporary = _make_temporary_folder()
+        self._send(
+            {
+                "address": self._ray,
+                "cpus": self._most,
+                "temporary": self._temporary,
+                "folder": str(folder.resolve()),
+                "note": note,
+                "cwd": os.getcwd(),
+            }
+        )
+        self._wait_for_connection()
 
     @property
     def has_room(self) -> bool:
@@ -136,10 +132,16 @@ class RayWorkers:
     def close(self) -> None:
         """End the process and, if it is local, Ray; what still runs there ends too."""
         assert self._driver.stdin is not None
-        with suppress(OSError):
-            self._driver.stdin.close()  # which asks it to end
-        with suppress(subprocess.TimeoutExpired):
-            self._driver.wait(timeout=_SECONDS_TO_END)
+        try:
+            with suppress(OSError):
+                self._driver.stdin.close()  # which asks it to end
+            with suppress(subprocess.TimeoutExpired):
+                self._driver.wait(timeout=_SECONDS_TO_END)
+        finally:  # also if a signal comes meanwhile
+            self._note.unlink(missing_ok=True)
+            self._end_at_once()
+
+    def _end_at_once(self) -> None:
         if hasattr(os, "killpg"):
             with suppress(OSError):  # a local Ray is in the same group
                 os.killpg(self._driver.pid, signal.SIGKILL)
@@ -147,8 +149,7 @@ class RayWorkers:
             self._driver.kill()
         self._driver.wait()
         self._words.close()
-        self._note.unlink(missing_ok=True)
-        if self._temporary is not None:
+        if self._temporary:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _send(self, message: dict[str, Any]) -> None:

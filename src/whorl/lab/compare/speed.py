@@ -10,7 +10,6 @@ standard input and writes lines of JSON to standard output: its progress, then a
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,7 +25,7 @@ from whorl.lab.environment import describe_environment
 from whorl.lab.integrity import compute_checksum, read_checked, write_checked
 
 from .pool import RunStatus
-from .processes import describe_exit
+from .processes import describe_exit, start_module
 
 __all__ = ["STEPS_PER_ROW", "measure_speed", "read_speed", "time_steps"]
 
@@ -176,14 +175,8 @@ def _run_process(
     seconds, status = None, _MEASURING
     with (
         tempfile.TemporaryFile("w+", errors="replace") as words,
-        subprocess.Popen(
-            [sys.executable, "-m", "whorl.lab.compare.speed"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=words,
-            text=True,
-            env=build_environment(OMP_NUM_THREADS="1"),
-            start_new_session=True,  # Ctrl-C reaches this process only, which stops the other
+        start_module(
+            "whorl.lab.compare.speed", words, build_environment(OMP_NUM_THREADS="1")
         ) as process,
     ):
         assert process.stdin is not None
@@ -199,6 +192,7 @@ def _run_process(
             process.wait()
         finally:
             process.kill()
+            process.wait()
         if seconds is None:
             words.seek(0)
             reason = describe_exit(process.returncode, words.read())
