@@ -280,6 +280,15 @@ def test_what_install_refuses() -> None:
     install(model)
     with pytest.raises(ValueError, match=r"has whorl installed already\. Call"):
         install(model)
+    for kind in ("bloom", "llama"):
+        whole = build_model(kind)
+        with (
+            install(whole),
+            pytest.raises(ValueError, match=r"is a part of \w+LM, which has whorl"),
+        ):
+            install(whole.base_model)
+        with install(whole.base_model):
+            pass
     whole = build_model("t5")
     install(whole.encoder)
     with pytest.raises(ValueError, match=r"installed already, in encoder\. Call"):
