@@ -24,10 +24,12 @@ from .theme import PALETTE
 
 __all__ = ["experiment", "experiment_differences", "experiment_lines", "list_experiment_lines"]
 
+# Neither lower nor higher has a colour that says good: of a loss it is the one, of an accuracy the
+# other.
 _COLORS = {
-    "lower": PALETTE["green"],
-    "higher": PALETTE["vermilion"],
-    "tied": PALETTE["sky blue"],
+    "lower": PALETTE["blue"],
+    "higher": PALETTE["purple"],
+    "tied": PALETTE["green"],
     "not decidable": GREY,
     "not yet": PALETTE["orange"],
 }

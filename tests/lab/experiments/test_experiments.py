@@ -35,7 +35,7 @@ from whorl.lab.experiments.jobs import (
     read_rows,
 )
 from whorl.lab.experiments.linear_attention import add_equal_time, list_denominators
-from whorl.lab.experiments.noise import NOISES, check_row
+from whorl.lab.experiments.noise import NOISES, build_gradients, check_row
 from whorl.lab.experiments.noise import run_row as run_noise
 from whorl.lab.experiments.page import render_page
 from whorl.lab.experiments.plan import RowPlan
@@ -389,3 +389,13 @@ def test_noise_below_one_has_its_place_on_a_logarithmic_axis() -> None:
         assert '"domain": [0.25, 8.0]' in spec
         assert '"values": [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]' in spec
         assert '"format": "~g"' in spec
+
+
+def test_fast_pairs_get_a_gradient_that_cancels_over_distances() -> None:
+    table = build_gradients()
+    cells = [[[float(x) for x in cell.split(", ")] for cell in row[1:]] for row in table.rows]
+    assert [row[0] for row in table.rows] == ["1", "8 to 15", "64 to 127"]
+    assert all(0.8 < size < 1.2 for row in cells for size, _ in row)
+    assert min(shared for _, shared in cells[0]) > 0.9  # at one distance nothing cancels
+    fast, slow = cells[2][0][1], cells[2][-1][1]
+    assert fast < 0.1 < 0.9 < slow
