@@ -84,7 +84,7 @@ def test_a_port_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
         port = other.getsockname()[1]
         message = rf"^the 2 processes cannot be connected: port {port} is in use by another program"
         set_address(monkeypatch, "127.0.0.1", port)
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(group.LostProcess, match=message):
             group._connect(Launch(0, 2))
 
 
@@ -95,8 +95,9 @@ def test_an_address_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> Non
     set_address(monkeypatch, "127.0.0.1", port)
     monkeypatch.setattr(group, "_SECONDS_TO_CONNECT", 1)
     message = rf"the first process cannot be reached at 127.0.0.1:{port} within 1 s\. Check that"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(group.LostProcess, match=message) as raised:
         group._connect(Launch(1, 2))
+    assert not raised.value.is_reported  # it says so itself, though it is not the first one
 
 
 def set_address(monkeypatch: pytest.MonkeyPatch, address: str, port: int) -> None:

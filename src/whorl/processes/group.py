@@ -233,9 +233,9 @@ def open_processes() -> Iterator[ProcessGroup]:
     An error that leaves the outermost of several such blocks is told to the other processes.
 
     Raises:
-        ValueError: processes cannot be connected, have different versions of whorl or torch, or
-            there are fewer GPUs than processes.
-        LostProcess: another process has ended during the block.
+        ValueError: processes have different versions of whorl or torch, or there are fewer GPUs
+            than processes.
+        LostProcess: processes cannot be connected, or another one has ended during the block.
     """
     launch = read_launch()
     if launch is None or launch.world == 1:
@@ -276,6 +276,8 @@ def _connect(launch: Launch) -> Any:
     where = f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"
     limit = timedelta(seconds=_SECONDS_TO_CONNECT)
     try:
+        if launch.rank:
+            _wait_for_address(limit.seconds)
         store, _, _ = next(rendezvous("env://", launch.rank, launch.world, timeout=limit))
         store.set_timeout(limit)
     except (RuntimeError, ValueError, OSError) as error:
@@ -288,11 +290,31 @@ def _connect(launch: Launch) -> Any:
             what = f"the first process cannot be reached at {where} within {limit.seconds} s"
             todo = "Check that it was started, and the address and port, MASTER_ADDR and"
             todo += " MASTER_PORT"
-        raise ValueError(
+        raise LostProcess(
             f"the {launch.world} processes cannot be connected: {what}. {todo}."
-            f" ({shorten(words, 160)})"
+            f" ({shorten(words, 160)})",
+            is_reported=False,  # nobody can be asked to say it
         ) from None
     return store
+
+
+def _wait_for_address(seconds: float) -> None:
+    """Return when the first process listens; OSError if it does not within so many seconds.
+
+    torch would try twice as long, and print where in its own code it failed.
+    """
+    host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    if not host or not port.isdecimal() or int(port) >= 2**16:  # which torch says
+        return
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((host, int(port)), max(1.0, end - time.monotonic())).close()
+            return
+        except OSError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
 def _list_versions() -> dict[str, str]:
