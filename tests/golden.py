@@ -26,6 +26,7 @@ from whorl.cli import main as run_whorl
 from .configs.census import ROTARY
 from .configs.variants import variants
 from .conformance.test_suite import SCALINGS
+from .presets import KEPT_PRESETS
 
 __all__ = ["collect", "compare_documents", "hash_document", "main", "sketch"]
 
@@ -175,25 +176,6 @@ def collect_readings() -> Iterator[tuple[str, Any]]:
         yield family, hash_document(found)
 
 
-#: The presets whose readings are kept.
-PRESETS = (
-    "deepseek-v3",
-    "gemma-3-4b",
-    "glm-4-9b",
-    "gpt-neox-20b",
-    "gpt-oss-20b",
-    "llama-2-7b",
-    "llama-3.1-8b",
-    "mistral-7b-v0.3",
-    "modernbert-base",
-    "phi-3.5-mini",
-    "qwen2.5-vl-7b",
-    "qwen3-8b",
-    "qwen3-8b-yarn",
-    "smollm3-3b",
-)
-
-
 def collect_commands() -> Iterator[tuple[str, Any]]:
     """``inspect`` and ``doctor`` on every family in three ways of writing, and on the presets."""
     with tempfile.TemporaryDirectory() as folder:
@@ -205,7 +187,7 @@ def collect_commands() -> Iterator[tuple[str, Any]]:
                 for command in ("inspect", "doctor"):
                     output = run_json([command, str(path), "--json"], folder)
                     yield f"{command} {family}, {way}", hash_document(output)
-    for preset in PRESETS:
+    for preset in KEPT_PRESETS:
         for words in (["doctor"], ["inspect"], ["inspect", "--extend", "yarn", "--factor", "4"]):
             output = run_json([words[0], preset, *words[1:], "--json"])
             yield f"{' '.join(words)} {preset}", hash_document(output)

@@ -50,6 +50,10 @@ def test_every_cell_is_measured(tmp_path: Path) -> None:
     assert len(report.cells) == 5 * 2 + 3 + 1
     assert [r.problem for cell in report.cells for r in cell.results if r.problem] == []
     assert all(cell.gain for cell in report.cells)
+    bounded = {cell.cell.key for cell in report.cells if cell.most}
+    assert bounded == {
+        c.key for c in plan.list_cells() if c.model != "llama" and c.work != "decode"
+    }
     assert Report.load(tmp_path / "r.json") == report
 
 
@@ -65,6 +69,11 @@ def test_plans() -> None:
         Plan(starts=0)
     with pytest.raises(ValueError, match="peers cannot be selected: a model is compared with its"):
         Plan().select(peers=["hf"])
+    some = Plan().select(threads=[1], shapes=["t5/prefill/1x512", "llama/decode"]).list_cells()
+    assert [c.key for c in some][:2] == ["t5/prefill/1x512/1", "llama/decode/1x512/1"]
+    assert len(some) == 5
+    with pytest.raises(ValueError, match=r"shapes must begin keys of cells.*; got 'gpt2'"):
+        Plan().select(shapes=["gpt2"])
 
 
 def test_a_model_that_differs_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +89,33 @@ def test_a_model_that_differs_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> N
     assert (wrong.name, wrong.problem) == ("installed", "differs from transformers by 1.0e-03")
 
 
+def test_a_model_without_positions_is_timed_without_being_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installed: list[object] = []
+
+    def install(model: object, encoding: object) -> None:
+        installed.append(encoding)
+
+    monkeypatch.setattr("whorl.hf.install", install)
+    cell = Cell("t5", "prefill", 12, 1, 1)
+    for name in cell.contestants:
+        contestants.build_call(name, cell)
+    assert [type(encoding).__name__ for encoding in installed] == ["NoneType", "NoPE"]
+    monkeypatch.setattr(contestants, "ModelProcess", InThisProcess)
+    monkeypatch.setattr(
+        contestants,
+        "build_call",
+        lambda name, cell: (lambda: torch.full((2,), 7.0 if name == "bound" else 1.0), 1),
+    )
+    found = runner.measure_cell(cell, Plan(repeats=1, least_seconds=0.0, starts=1))
+    assert [(r.title, r.problem) for r in found.results] == [
+        ("transformers", None),
+        ("with whorl", None),
+        ("without positions", None),
+    ]
+
+
 def test_both_models_are_started_several_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each start has its share of the rounds; a model that is wrong in one of them has no time."""
     started: list[str] = []
@@ -93,7 +129,7 @@ def test_both_models_are_started_several_times(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(contestants, "ModelProcess", InThisProcess)
     monkeypatch.setattr(contestants, "build_call", build)
-    cell, plan = Cell("bloom", "prefill", 12, 1, 1), Plan(repeats=5, least_seconds=0.0, starts=3)
+    cell, plan = Cell("llama", "prefill", 12, 1, 1), Plan(repeats=5, least_seconds=0.0, starts=3)
     found = runner.measure_cell(cell, plan)
     assert started == ["stock", "installed"] * 3
     assert [r.timing.samples for r in found.results if r.timing] == [6, 6]  # 2 for each start
@@ -191,6 +227,12 @@ def test_a_report_is_shown() -> None:
     ):
         assert words in text
     assert Report.from_dict(report.to_dict()) == report
+    assert "without positions" not in text
+    timed = Timing(0.1, 0.1, 0.1, 0.1, 5, 1)
+    bounded = CellResult(cells[0].cell, (*cells[0].results, Result("bound", timed)))
+    text = Report(environment, {"repeats": 5}, (bounded, cells[1])).render_markdown()
+    assert "| transformers / with whorl | transformers / without positions |" in text
+    assert "| T5 encoder, 1 x 512 | 300 ms | 200 ms | 1.50 | 3.00 |" in text
 
 
 def test_memory_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

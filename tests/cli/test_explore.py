@@ -1,8 +1,11 @@
-"""``whorl explore --export`` and ``--picture``: files instead of a server."""
+"""``whorl explore``: which page it opens, and files instead of a server."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from whorl.explore.state import ExplorerState
 
 from .conftest import Whorl
 
@@ -14,7 +17,6 @@ from .conftest import Whorl
         (["qwen3-8b", "--export", "page.txt"], "name a file that ends in .html, not 'page.txt'"),
         (["qwen3-8b", "--picture", "page.gif"], "page.gif"),
         (["qwen3-8b", "--factor", "4"], "--method and --factor are about --picture; add it"),
-        (["qwen3-8b", "llama-3-8b"], "two configs are shown side by side in a file: add --export"),
         (["nonesuch", "--export", "page.html"], "explore: there is no file 'nonesuch'"),
     ],
 )
@@ -35,3 +37,19 @@ def test_pictures_need_no_browser(whorl: Whorl, tmp_path: Path) -> None:
     assert "llama-3-8b" in two.read_text()
     refused = whorl("explore", "gpt-neox-20b", "qwen3-8b", "--picture", str(two), "--factor", "2")
     assert "--method and --factor extend one model" in refused.err
+
+
+def test_two_configs_open_the_page_of_two_models(
+    whorl: Whorl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from whorl.explore import server
+
+    calls: list[tuple[ExplorerState, dict[str, Any]]] = []
+    monkeypatch.setattr(server, "serve", lambda state, **options: calls.append((state, options)))
+    assert whorl("explore", "qwen3-8b", "llama-3-8b", "--port", "8700").code == 0
+    assert whorl("explore", "qwen3-8b", "--no-open").code == 0
+    (two, opened), (one, printed) = calls
+    assert (two.preset, two.other_preset) == ("qwen3-8b", "llama-3-8b")
+    assert (one.preset, one.other_preset) == ("qwen3-8b", None)
+    assert opened == {"port": 8700, "browser": True, "page": "models"}
+    assert printed == {"port": None, "browser": False, "page": ""}

@@ -53,8 +53,8 @@ def test_parity_and_trained(whorl: Callable[..., Any]) -> None:
     [
         (["llama-3.1-8"], "no preset of that name; did you mean 'llama-3.1-8b'?"),
         (["qwen3-8b", "--extend", "yran", "--factor", "2"], "did you mean 'yarn'?"),
-        (["qwen3-8b", "--extend", "yarn"], "extend needs factor"),
-        (["qwen3-8b", "--extend", "yarn", "--factor", "0"], "factor must be a number above 0"),
+        (["qwen3-8b", "--extend", "yarn"], "--extend needs --factor, the new length"),
+        (["qwen3-8b", "--extend", "yarn", "--factor", "0"], "--factor must be a number above 0"),
         (["qwen3-8b", "--plot", "waves.gif"], "must end in .png, .svg, .html or .json"),
     ],
 )

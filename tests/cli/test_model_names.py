@@ -61,6 +61,8 @@ def test_inspect_lists_the_presets(whorl: Whorl) -> None:
         "context": 8192,
         "source": presets.load("aya-23-8b")["_source"],
         "copy": presets.load("aya-23-8b")["_copy"],
-        "recorded": "2026-11-18",
+        "entry": "aya-23",
+        "inferred": "the 8B by its sizes",
+        "recorded": "2026-11-19",
     }
     assert "name a config.json, a folder, a preset or a model; see" in whorl("inspect").err

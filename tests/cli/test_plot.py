@@ -56,7 +56,7 @@ def test_the_options_of_one(whorl: Callable[..., Any]) -> None:
         (["decay"], "say where the chart goes: whorl plot decay --out decay.png; or --json."),
         (["decay", "--out", "c.gif"], "'c.gif' must end in .png, .svg, .html or .json."),
         (["decay", "--json", "--set", "x"], "--set takes KEY=VALUE, such as --set context=8192"),
-        (["entropy", "--json", "--base", "3"], "chart 'entropy' has no option 'base'"),
+        (["entropy", "--json", "--base", "3"], "chart 'entropy' has no --base"),
         (["bias", "--json", "--encoding", "rop"], "unknown encoding 'rop'; did you mean 'rope'?"),
         (["bias", "--json", "--encoding", "rope"], "must have a bias by distance; got RoPE(64)"),
         (

@@ -158,10 +158,11 @@ def test_show_config(whorl: Whorl, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--encoding", "rop"], "model.encoding: 'rop' is unknown; did you mean 'rope'?"),
+        (["--encoding", "rop"], "--encoding: 'rop' is unknown; did you mean 'rope'?"),
         (["--data", "/nowhere"], "--data: '/nowhere' cannot be read: No such file"),
-        (["--task", "copi"], "data.task 'copi' is unknown; did you mean 'copy'?"),
-        (["--width", "50"], "model.width must be a multiple of model.heads = 4"),
+        (["--task", "copi"], "--task 'copi' is unknown; did you mean 'copy'?"),
+        (["--width", "50"], "--width must be a multiple of model.heads = 4"),
+        (["--heads", "5"], "model.width must be a multiple of --heads = 5"),
         (["--encoding", "alibi", "--export", "x"], "cannot be written as a Llama"),
         (["--kind", "encoder", "--encoding", "xpos"], "is for causal attention only"),
         (["nowhere.toml"], "'nowhere.toml' cannot be read: No such file"),
@@ -255,7 +256,7 @@ def test_from_says_what_was_kept(whorl: Whorl, finished: Path, tmp_path: Path) -
     assert found["start"]["new"][0]["names"] == ["encoding.weight"]
     refused = whorl("train", *where, "--width", "48")
     assert (refused.code, refused.out) == (2, "")
-    assert "model.width must be 32, as in" in refused.err.replace("\n", " ")
+    assert "--width must be 32, as in" in refused.err.replace("\n", " ")
 
 
 def test_stages_in_a_file(whorl: Whorl, asked: dict[str, Any], tmp_path: Path) -> None:
@@ -267,7 +268,7 @@ def test_stages_in_a_file(whorl: Whorl, asked: dict[str, Any], tmp_path: Path) -
     assert training.warmup == 15
     done = whorl("train", str(file), "--length", "32")
     assert done.code == 2
-    assert "training.length must be left out or be 128" in done.err
+    assert "--length must be left out or be 128" in done.err
 
 
 def test_the_table_of_stages() -> None:

@@ -87,6 +87,18 @@ def test_errors_say_where_it_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ConfigError, match=r"It is in .*hub \(HF_HOME\), but without a config\. Not"
     ):
         resolve_model("a/b")
+    with pytest.raises(ConfigError, match=r"hub \(HF_HOME\); did you mean 'a/b'\? Nothing"):
+        resolve_config("A/b")
+    with pytest.raises(ConfigError, match=r"hub \(HF_HOME\)\. Nothing"):
+        resolve_config("nobody/nothing")
+    with pytest.raises(
+        ConfigError,
+        match=r"^here: 'https://huggingface.co/a/c/tree/main' is the address of a page, and nothing"
+        r" is downloaded\. The name 'a/c' is looked up in the local cache of Hugging Face\.$",
+    ):
+        resolve_config("https://huggingface.co/a/c/tree/main", "here")
+    with pytest.raises(ConfigError, match="the name of the model is empty; pass a path, a preset"):
+        whorl.read_config("")
     with pytest.raises(ConfigError, match=r"no file 'x/y.json', and no preset of that name\. Noth"):
         resolve_config("x/y.json")
     with pytest.raises(

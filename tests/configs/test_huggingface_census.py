@@ -12,10 +12,13 @@ import pytest
 import torch
 
 import whorl
+from tests.peers import needs_transformers_5
 from whorl.configs import LayerGroup, ModelPositions
 
 from .census import ROTARY
 from .own_code import Table, config_of, rotated, tables_of
+
+pytestmark = needs_transformers_5
 
 #: Before 128, where a float32 angle of the fastest pair is good to 1e-5.
 POSITIONS = torch.tensor([[*range(13), 31, 64, 96]])

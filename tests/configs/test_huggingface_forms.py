@@ -5,10 +5,13 @@ from typing import Any
 import pytest
 
 import whorl
+from tests.peers import needs_transformers_5
 from whorl.configs import ModelPositions
 
 from .census import ROTARY
 from .own_code import GATES, config_of
+
+pytestmark = needs_transformers_5
 
 #: Types whose layers are fixed by their gate, or by lists of a fixed length.
 FIXED = ("deepseek_v4", "granitemoehybrid", "zamba2")

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import transformers
 
+from tests.peers import needs_transformers_5
 from whorl.configs.huggingface import defaults
 from whorl.configs.huggingface.families import FAMILIES
 
 from .census import ROTARY
 from .defaults_document import document
+
+pytestmark = needs_transformers_5
 
 #: Classes beside those of the census, by module: several coordinates at once, which the tests of
 #: whorl.configs.huggingface.nd compare.

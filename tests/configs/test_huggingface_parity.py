@@ -12,9 +12,12 @@ import pytest
 import torch
 
 import whorl
+from tests.peers import needs_transformers_5
 from whorl.configs import ConfigError
 
 from .own_code import config_of, rotated, tables_of
+
+pytestmark = needs_transformers_5
 
 #: The differences that tests here show, by their names in docs/configs.md.
 SHOWN = {"nested-truncate", "batch-length", "batch-switch", "partial-ignored", "old-type-key"}

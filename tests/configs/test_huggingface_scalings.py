@@ -7,8 +7,11 @@ import pytest
 import torch
 
 import whorl
+from tests.peers import needs_transformers_5
 
 from .own_code import config_of, rotated, tables_of
+
+pytestmark = needs_transformers_5
 
 SIZES = {"hidden_size": 128, "num_attention_heads": 4, "max_position_embeddings": 64}
 #: Families that differ in what scalings see: layout, share, dictionaries per layer type, MLA.

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 import whorl
+from tests.peers import needs_transformers_5
 from whorl.configs import ConfigError, ModelPositions, Parity
 
 from .census import ROTARY
 from .own_code import Table, config_of, tables_of
 from .variants import VARIANTS, variants
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), needs_transformers_5]
 
 #: The quick tier takes one way of writing in so many.
 SHARE = 12

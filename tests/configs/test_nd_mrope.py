@@ -8,10 +8,13 @@ import torch
 from torch import Tensor
 
 import whorl
+from tests.peers import needs_transformers_5
 from whorl.configs import ConfigError, read_config
 from whorl.configs.huggingface.nd.mrope import MROPE
 
 pytest.importorskip("transformers")
+
+pytestmark = needs_transformers_5
 
 #: model_type -> module, rotary class, config class, and a realistic size where the default has none
 BACKBONES: dict[str, tuple[str, str, str, dict[str, Any]]] = {

@@ -9,12 +9,15 @@ import torch
 from torch import Tensor
 
 import whorl
+from tests.peers import needs_transformers_5
 from whorl.configs import ConfigError, read_config
 from whorl.configs.huggingface.nd.others import OTHERS
 
 from .nd_models import rotation
 
 pytest.importorskip("transformers")
+
+pytestmark = needs_transformers_5
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:

@@ -7,12 +7,15 @@ import torch
 from torch import Tensor
 
 import whorl
+from tests.peers import needs_transformers_5
 from whorl.configs import ConfigError, read_config
 from whorl.configs.huggingface.nd.vision import VISION_ENCODERS
 
 pytest.importorskip("transformers")
 
 from . import nd_models
+
+pytestmark = needs_transformers_5
 
 
 def random(*shape: int, seed: int) -> Tensor:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.peers import needs_transformers_5
 from whorl import RoPE
 from whorl.configs import read_config, rope_parameters
 from whorl.scaling import (
@@ -20,6 +21,8 @@ from whorl.scaling import (
     Scaling,
     YaRN,
 )
+
+pytestmark = needs_transformers_5
 
 BASE, WIDTH, TRAINED = 500_000.0, 64, 4096
 SHORT, LONG = [1.0 + i / 32 for i in range(32)], [2.0 + i for i in range(32)]

@@ -238,7 +238,7 @@ def test_without_permission(tmp_path: Path) -> None:
             "meta-llama/Llama-3.1-8B",
             r"there is no file .*, and no preset .* There is no such model in the cache",
         ),
-        ("", "contains no config|cannot read"),
+        ("", "the name of the model is empty"),
         ("a" * 10_000, "cannot read .*: File name too long"),
         ("a\0b", "is not a path: .*null"),
         ("\ud800", "is not a path: |No such file"),

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import whorl
+from tests.peers import needs_transformers_5
 
 LENGTH = 37
 
@@ -42,12 +43,14 @@ def test_hugging_face_llama_bit_for_bit_in_float32_mode(head_dim: int) -> None:
     torch.testing.assert_close(got_k, want_k, rtol=0, atol=1e-6)
 
 
+@needs_transformers_5
 def test_hugging_face_linear() -> None:
     module, _ = llama(64, rope_type="linear", factor=8.0)
     rope = whorl.RoPE(64, scaling=whorl.Linear(8.0), precision="float32")
     assert torch.equal(rope.frequencies().inv_freq.float(), module.inv_freq)
 
 
+@needs_transformers_5
 @pytest.mark.parametrize("length", [10, 64, 65, 200, 5000])
 def test_hugging_face_dynamic_ntk(length: int) -> None:
     module, _ = llama(64, rope_type="dynamic", factor=4.0)
@@ -57,6 +60,7 @@ def test_hugging_face_dynamic_ntk(length: int) -> None:
     torch.testing.assert_close(got.float(), module.inv_freq, rtol=2e-6, atol=0)
 
 
+@needs_transformers_5
 def test_short_rows_do_not_change_with_long_batch_mates_unlike_hugging_face() -> None:
     module, apply = llama(64, rope_type="dynamic", factor=4.0)
     rope = whorl.RoPE(64, scaling=whorl.DynamicNTK(factor=4.0, original_context=64))

@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.peers import needs_transformers_5
 from whorl.encodings import Learned, Sinusoidal
+
+pytestmark = needs_transformers_5
 
 DIM, LENGTH = 16, 40
 

@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.peers import needs_transformers_5
 from whorl.encodings import RelativeBias, T5Bias
+
+pytestmark = needs_transformers_5
 
 HEADS, D, T = 3, 8, 300
 DIRECTIONS: tuple[Literal["bidirectional", "causal"], ...] = ("bidirectional", "causal")

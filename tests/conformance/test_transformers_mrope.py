@@ -11,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.peers import needs_transformers_5
 from whorl.encodings import MRoPE
 from whorl.positions import Multimodal, from_token_types
 from whorl.scaling import DynamicNTK
+
+pytestmark = needs_transformers_5
 
 LENGTH = 19
 

@@ -10,6 +10,8 @@ from whorl.bench import Report
 from whorl.bench.rotation.report import render_readme_parts
 from whorl.lab.compare import load_comparison
 from whorl.lab.compare.tables import render_verdict
+from whorl.lab.experiments import load_result
+from whorl.lab.experiments.tables import render_brief
 from whorl.plots import catalogue
 
 README = (pages.ROOT / "README.md").read_text(encoding="utf-8")
@@ -82,6 +84,46 @@ def test_claims_have_the_numbers_of_their_pages() -> None:
     assert f"[{len(catalogue.CHARTS)} charts]" in README
 
 
+def read_rows(text: str) -> dict[str, list[str]]:
+    """The rows of all tables in a text, by each of the names in their first cell."""
+    found: dict[str, list[str]] = {}
+    for row in re.findall(r"^\| (.+) \|$", text, re.MULTILINE):
+        first, *cells = row.split(" | ")
+        found |= dict.fromkeys(first.split(", "), cells)
+    return found
+
+
+def test_longer_contexts_have_the_numbers_of_their_page() -> None:
+    ours = read_rows(README.split("## Longer contexts")[1].split("![")[0])
+    page = read_page("docs/extend.md").split("### Measured on a trained model")[1]
+    novel, plays = (part.split("\n\n")[0] for part in page.split("**\n\n")[1:3])
+    methods = [name for name in ours if name not in ("loss at", "---")]
+    assert len(methods) == 8
+    for method in methods:
+        losses = read_rows(novel)[method][:3] + read_rows(plays)[method][:3]
+        assert [float(cell) for cell in ours[method][:6]] == [
+            pytest.approx(float(loss), abs=0.0051) for loss in losses
+        ], method
+
+
+def test_fine_tuning_has_the_numbers_of_its_page() -> None:
+    ours = read_rows(README.split("A short training")[1].split("![")[0])
+    page = read_page("docs/finetune.md")
+    for method in ("none", "linear", "yarn"):
+        row = rf"^\| {method}, (1024|PoSE at 256) \|.* \| ([^|]+) \|$"
+        figures = dict(re.findall(row, page, re.MULTILINE))
+        trained, pose = (cell.strip() for cell in ours[method][2:])
+        assert (trained, pose) == (figures["1024"], figures.get("PoSE at 256", "")), method
+
+
+def test_precision_has_the_numbers_of_its_table() -> None:
+    rows = read_rows(read_marked(read_page("benchmarks/README.md"), "bench:accuracy"))
+    (row,) = re.findall(r"^\| Exact \|.*$", README, re.MULTILINE)
+    far, farthest = (float(rows["whorl float32"][n]) for n in (-3, -1))
+    assert f"{float(rows['whorl'][-1]):.0e}".replace("e-0", "e-") in row
+    assert f"{far:.0e} at 131k and {farthest:.1f} at 16.8M".replace("e-0", "e-") in row
+
+
 def find_ratio(text: str, model: str) -> str:
     """How many times as long transformers takes for 1024 tokens at once."""
     return re.findall(rf"^\| {model}, 1 x 1024 \|.*\| ([\d.]+) \|$", text, re.MULTILINE)[0]
@@ -139,3 +181,12 @@ def test_a_page_that_lags_behind_is_noticed() -> None:
     assert list_targets("docs/zh/choose.md", "[a](../lab.md#x) [b](extend-a-model.md)") == [
         *(Path("docs/extend-a-model.md"), Path("docs/lab.md")),
     ]
+
+
+def test_results_of_experiments_are_those_of_the_files() -> None:
+    page = read_page("docs/experiment-results.md")
+    stems = re.findall(r"<!-- result: (\S+) -->", page)
+    assert stems
+    for stem in stems:
+        wanted = render_brief(load_result(BENCHMARKS / f"{stem}.json"))
+        assert f"<!-- result: {stem} -->\n\n{wanted}\n![" in page, "run scripts/experiment-tables"

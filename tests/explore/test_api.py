@@ -12,7 +12,7 @@ import whorl
 from tests.presets import VARIED_PRESETS
 from whorl import analysis
 from whorl.configs import ConfigError, diagnosis, inspection, presets, read_config
-from whorl.explore import _checks, api, choices, compare, curves
+from whorl.explore import _checks, api, choices, curves
 from whorl.explore.state import ExplorerState
 
 LLAMA = {"source": {"preset": "llama-3.1-8b"}}
@@ -127,6 +127,16 @@ def test_layers_with_a_window_have_its_distances() -> None:
     found = api.answer_view(ExplorerState(), {"source": {"preset": "gpt-oss-20b"}, "group": 0})
     assert found["window"] == 128
     assert found["distances"][-1] == 128
+    assert found["heat"][0]["distances"][-1] == 128
+
+
+def test_heat_maps_are_of_the_config_and_what_is_chosen() -> None:
+    chosen = [{"method": name, "factor": 4} for name in ("yarn", "linear")]
+    found = view(choices=chosen, length=100_000)["heat"]
+    assert [one is None for one in found] == [False, False, True]
+    assert found[0]["values"] != found[1]["values"]
+    assert found[1]["distances"][-1] == 100_000
+    assert len(view()["heat"]) == 1
 
 
 def test_an_extension_that_does_not_fit_leaves_the_other_curves() -> None:
@@ -152,6 +162,7 @@ def test_the_config_to_copy_reads_back_as_the_curve(name: str, method: str) -> N
     asked = {"source": {"preset": name}, "length": 50_000}
     report = api.answer_report(ExplorerState(), {**asked, "choice": choice})
     assert report["why"] is None
+    assert not set(presets.NOTES) & set(json.loads(report["config"]))
     found = api.answer_view(ExplorerState(), {**asked, "choices": [choice]})
     model = read_config(json.loads(report["config"]))
     rotation = model.groups[report["group"]].rotation
@@ -186,7 +197,9 @@ def test_the_report_is_that_of_inspect_and_doctor() -> None:
     assert report["verdict"] == looked.verdict
     examined = diagnosis.diagnose(presets.load("llama-3.1-8b"), length=200_000).to_dict()
     assert report["findings"] == examined["findings"]
-    assert json.loads(report["config"]) == presets.load("llama-3.1-8b")
+    preset = presets.load("llama-3.1-8b")
+    keys = {key: value for key, value in preset.items() if key not in presets.NOTES}
+    assert json.loads(report["config"]) == keys
     assert (report["base"], report["head_dim"], report["trained"]) == (500_000.0, 128, 8192)
 
 
@@ -221,8 +234,11 @@ def test_a_head_too_wide_to_draw_is_not_built() -> None:
     ("request_", "message"),
     [
         ([], "the request must be a JSON object"),
-        ({}, "source must be one of preset, text and given"),
-        ({"source": {"path": "/etc/passwd"}}, "source must be one of preset, text and given"),
+        ({}, "source must be one of preset, text, given and other"),
+        (
+            {"source": {"path": "/etc/passwd"}},
+            "source must be one of preset, text, given and other",
+        ),
         ({"source": {"given": True}}, "no config was given on the command line"),
         ({"source": {"preset": "lama-3.1-8b"}}, "did you mean 'llama-3.1-8b'"),
         ({"source": {"preset": "../presets/llama-2-7b"}}, "there is no preset"),
@@ -287,60 +303,6 @@ def test_positions_in_an_image_have_no_distances() -> None:
     assert found["distances"] == []
     assert "no single distance" in found["why"]
     assert found["curves"][0]["wavelengths"]
-
-
-def test_biases_are_those_of_the_modules() -> None:
-    found = api.answer_bias(
-        ExplorerState(), {"encodings": ["alibi", "t5", "alibi"], "length": 1000}
-    )
-    alibi, t5 = found["curves"]
-    assert alibi["heads"][0][1] == pytest.approx(-0.5 * alibi["distances"][1])
-    assert len(alibi["distances"]) <= 400
-    assert (alibi["trained"], t5["trained"] > 0) == (0, True)
-
-
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        ({"encodings": []}, "encodings must be a list out of alibi"),
-        ({"encodings": ["rope"]}, "encodings must be a list out of alibi"),
-        (
-            {"encodings": ["alibi"], "length": 10**9},
-            "length must be a whole number from 2 to 65,536",
-        ),
-    ],
-)
-def test_what_biases_refuse(request_: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        api.answer_bias(ExplorerState(), request_)
-
-
-def test_the_card_of_an_encoding() -> None:
-    row = api.answer_card(ExplorerState(), {"encoding": "nope"})
-    assert row["verdicts"]["unique"] == "no"
-    assert "unique" in row["rules"]
-    assert any(line.startswith("rank: ") for line in row["words"])
-    assert json.dumps(row, allow_nan=False)
-    with pytest.raises(ValueError, match="encoding must be one of alibi"):
-        api.answer_card(ExplorerState(), {"encoding": "rop"})
-
-
-def test_lab_results() -> None:
-    assert "--runs FOLDER" in api.answer_lab(ExplorerState(), {})["why"]
-    comparison: dict[str, Any] = {
-        "settings": {"measure": "loss", "length": 64, "lengths": [128, 64]},
-        "rows": [{"name": "rope", "by_length": {"64": {"mean": 1.5}}, "tokens_per_second": None}],
-        "notes": ["One seed."],
-        "claims": [],
-    }
-    found = compare.build_lab_results(comparison)
-    assert found["lengths"] == [64, 128]
-    assert found["rows"][0]["by_length"] == {"64": 1.5}
-    assert found["unit"] == "tokens"
-    comparison["settings"] |= {"seeds": [0], "layers": 3}
-    comparison["claims"] = [{"claim": "x", "outcome": "reproduced", "evidence": "y", "url": "z"}]
-    (claim,) = compare.build_lab_results(comparison)["claims"]
-    assert claim == {"claim": "x", "outcome": "reproduced (1 seed, 3 layers)", "evidence": "y"}
 
 
 LONG = {
@@ -483,30 +445,3 @@ def test_a_model_without_rotation_says_it_once() -> None:
     report = api.answer_report(ExplorerState(), asked)
     assert report["verdict"] == "bert has no rotary embedding."
     assert report["notes"] == []
-
-
-@pytest.mark.parametrize(
-    ("typed", "tokens"), [("128k", 131_072), ("1e5", 100_000), ("1_000", 1000), (512, 512)]
-)
-def test_lengths_as_people_type_them(typed: Any, tokens: int) -> None:
-    assert view(length=typed)["length"] == tokens
-    assert view(distance=typed)["distance"] == tokens
-    asked = {"source": {"preset": "gemma-3-4b"}, "trained": typed, "length": typed}
-    assert api.answer_view(ExplorerState(), asked)["trained"] == tokens
-    assert api.answer_report(ExplorerState(), asked)["problem"] is None
-    if tokens < 65_536:
-        found = api.answer_bias(ExplorerState(), {"encodings": ["alibi"], "length": typed})
-        assert found["length"] == tokens
-    assert api.answer_length(ExplorerState(), {"text": str(typed)}) == {"length": tokens}
-
-
-def test_lengths_that_are_none() -> None:
-    words = r"length: a length must be a whole number of tokens above 0, .* got 'ten'\."
-    with pytest.raises(_checks.RequestError, match=words):
-        view(length="ten")
-    with pytest.raises(_checks.RequestError, match="length must be a whole number from 1 to"):
-        view(length="64M")
-    with pytest.raises(ConfigError, match=r"a length must be .* got 'ten'\."):
-        api.answer_length(ExplorerState(), {"text": "ten"})
-    with pytest.raises(_checks.RequestError, match="text must be a string, such as '128k'"):
-        api.answer_length(ExplorerState(), {"text": 3})

@@ -17,6 +17,10 @@ def test_it_loads_and_draws_all_charts(visit: Visit) -> None:
     for chart in ("wavelengths", "angles", "likeness", "decay"):
         assert marks(page, chart) >= 1, chart
     assert page.locator(".dials li").count() == 6
+    assert page.locator("#heat canvas").count() == 1
+    page.select_option("#method", "yarn")
+    until(lambda: page.locator("#heat canvas").count() == 2)
+    assert "YaRN x 4" in text(page, "#heat")
     assert page.locator("h1").count() == 1
     assert page.evaluate("document.fonts.size") == 0
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from whorl.configs import ConfigError
 from whorl.explore import api, export, heat
@@ -48,6 +49,7 @@ def test_steps_are_those_of_the_live_page(document: dict[str, Any]) -> None:
     live = api.answer_view(STATE, {**asked, "choices": [choice]})
     assert step["length"] == 4 * 8192
     assert step["likeness"] == live["likeness"]
+    assert step["heat"] == live["heat"]
     assert step["curves"][1]["wavelengths"] == pytest.approx(
         live["curves"][1]["wavelengths"], rel=1e-5
     )
@@ -96,14 +98,14 @@ def test_a_model_without_rotation_is_refused() -> None:
 
 
 def test_the_heat_map_by_hand() -> None:
-    found = heat.build_heat_map([1.0, math.pi / 1000], 1000)
+    found = heat.build_heat_map(torch.tensor([1.0, math.pi / 1000], dtype=torch.float64), 1000)
     values = base64.b64decode(found["values"])
     columns = len(found["distances"])
     assert (found["distances"][0], found["distances"][-1], len(values)) == (1, 1000, 2 * columns)
     assert values[0] == round(127 + 127 * math.cos(1))
     assert values[-1] == 0  # half a rotation
-    assert heat.build_heat_map([0.0], 1000, window=10)["distances"][-1] == 10
-    assert len(heat.build_heat_map([0.1] * 128, 100)["pairs"]) == 64
+    assert heat.build_heat_map(torch.zeros(1), 10)["distances"][-1] == 10
+    assert len(heat.build_heat_map(torch.full((128,), 0.1), 100)["pairs"]) == 64
 
 
 @pytest.mark.slow

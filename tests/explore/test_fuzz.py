@@ -69,7 +69,10 @@ def test_reports(source: dict[str, Any], choice: Any, numbers: dict[str, Any]) -
 @given(
     JSON,
     st.sampled_from(
-        [api.answer_view, api.answer_report, api.answer_bias, api.answer_card, api.answer_lab]
+        [
+            *(api.answer_view, api.answer_report, api.answer_models),
+            *(api.answer_bias, api.answer_card, api.answer_lab),
+        ]
     ),
 )
 def test_anything(request: Any, call: Any) -> None:

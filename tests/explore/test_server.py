@@ -31,7 +31,9 @@ def client() -> Iterator[Any]:
         yield found
 
 
-@pytest.mark.parametrize("path", ["/", "/compare", "/static/app.js", "/static/style.css"])
+@pytest.mark.parametrize(
+    "path", ["/", "/models", "/compare", "/static/app.js", "/static/style.css"]
+)
 def test_pages_and_their_policy(client: Any, path: str) -> None:
     found = client.get(path)
     assert found.status_code == 200
@@ -67,7 +69,7 @@ def test_bad_requests_have_a_message(client: Any) -> None:
     assert found.json()["error"].startswith("There is no preset 'no such'")
     found = client.post("/api/view", json={"source": 3})
     assert found.status_code == 400
-    assert found.json()["error"] == "Source must be one of preset, text and given."
+    assert found.json()["error"] == "Source must be one of preset, text, given and other."
 
 
 @pytest.mark.parametrize(

@@ -85,3 +85,10 @@ def test_what_enable_and_disable_refuse() -> None:
     with pytest.raises(KeyError), whorl.hf.enable():
         raise KeyError
     assert loading._loading is None
+
+
+def test_transformers_4_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.__version__", "4.57.6")
+    message = r"whorl.hf needs transformers 5, and 4\.57\.6 is installed: pip install 'whorl\[hf\]'"
+    with pytest.raises(ModuleNotFoundError, match=message):
+        whorl.hf.__getattr__("install")

@@ -178,6 +178,29 @@ def test_original_names(tmp_path: Path) -> None:
     assert found.describe().startswith("43 tensors loaded (original names); 1 left over: 'bert/")
 
 
+@pytest.mark.parametrize("head", CLASSES)
+@pytest.mark.parametrize("options", CONFIGS.values(), ids=CONFIGS)
+def test_original_names_are_written_too(head: str, options: dict[str, Any], tmp_path: Path) -> None:
+    theirs = build_theirs(head, options)
+    model = load_roformer(save_theirs(theirs, tmp_path / "theirs")).model
+    folder = save_roformer(model, tmp_path / "original", naming="original")
+    assert {path.name for path in folder.iterdir()} == {"bert_config.json", "model.safetensors"}
+    found = load_roformer(folder)
+    assert (found.naming, found.left_over, found.missing) == ("original", (), ())
+    assert compute_difference(found.model, theirs, options.get("type_vocab_size", 2)) <= 1e-5
+
+
+def test_written_names_are_those_of_the_first_release(tmp_path: Path) -> None:
+    options = EVERYTHING | {"pad_token_id": 0}
+    theirs = build_theirs("mlm", options)
+    first = write_original(tmp_path / "first", theirs, options) / "roformer.safetensors"
+    again = save_roformer(load_roformer(first).model, tmp_path / "again", naming="original")
+    files = [safe_open(path, "pt") for path in (first, again / "model.safetensors")]
+    mine, other = ({n: file.get_tensor(n) for n in file.keys()} for file in files)  # noqa: SIM118
+    assert mine.keys() == other.keys()
+    assert all(torch.equal(mine[name], other[name]) for name in mine)
+
+
 def test_a_new_head_and_another_encoding_are_reported(tmp_path: Path) -> None:
     theirs = build_theirs("mlm", SMALL)
     folder = save_theirs(theirs, tmp_path / "theirs")
@@ -290,6 +313,10 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
             save_roformer(model, tmp_path / "out")
     with pytest.raises(TypeError, match=r"must be a RoFormer of whorl.lab; got Linear"):
         save_roformer(nn.Linear(2, 2), tmp_path / "out")  # type: ignore[arg-type]
+    with pytest.raises(
+        ValueError, match=r"naming .tensorflow. is unknown\. Known: transformers, original"
+    ):
+        save_roformer(nn.Linear(2, 2), tmp_path / "out", naming="tensorflow")  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()
     model = RoFormerMaskedLM(RoFormerConfig(**sizes)).bfloat16()  # type: ignore[assignment]
     save_roformer(model, tmp_path / "out")

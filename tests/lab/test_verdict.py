@@ -355,3 +355,35 @@ def test_pairs_are_of_the_same_seed() -> None:
             cell.update(mean=1.925, seeds=[1.94, 2.031, 1.939, 1.79])
             row["third"]["128"] = 1.925
     assert "rope is best with 1.89 nats per byte, with no other row" in verdict(document)
+
+
+def test_models_that_have_not_learned_show_nothing() -> None:
+    """They keep their loss at every length, because there is nothing to lose."""
+    document = comparison()
+    document["settings"]["frequencies_loss"] = 2.3
+    assert verdict(document) == (
+        "Choose nothing by this: no encoding has learned enough. After 350 steps the best one,"
+        " rope, has 1.89 nats per byte at the trained length of 128 bytes, where token frequencies"
+        f" alone give 2.30; train for more steps {SIZE}"
+    )
+    for row in document["rows"]:
+        put(document, row["name"], None, None)
+    assert "the best one, " in verdict(document)
+    assert "has no finite loss at the trained length" in verdict(document)
+
+
+def test_rows_that_have_not_learned_are_not_chosen() -> None:
+    document = comparison()
+    document["settings"]["frequencies_loss"] = 2.53  # kerple has 2.04, alibi 2.02
+    assert "choose alibi: " in verdict(document)
+    document["settings"]["frequencies_loss"] = None
+    assert "choose alibi or kerple: " in verdict(document)
+    task = comparison(measure="accuracy")
+    assert "no encoding has learned" not in verdict(task)
+    for row in task["rows"]:
+        put(task, row["name"], 0.18, 0.18)  # a guess is right in 10 %
+    found = verdict(task)
+    assert "no encoding has learned enough. After 350 steps the best one, nope, has 18.0 %" in found
+    assert "bytes, where guessing alone gives 10.0 %; train for more steps (1 seed, " in found
+    put(task, "t5", 0.2, 0.2)
+    assert "choose t5" in verdict(task)

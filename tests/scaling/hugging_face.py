@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import modeling_rope_utils
 
 import whorl
+from tests.peers import TRANSFORMERS
 from whorl.scaling import Scaling
 
 PRECISIONS: tuple[whorl.Precision, ...] = ("float32", "float64")
@@ -58,6 +59,11 @@ def theirs(
             **parameters,
         },
     )
+    if TRANSFORMERS == 4:  # in whose words the same is beside each other
+        config.rope_theta, config.partial_rotary_factor = head.base, head.partial
+        config.rope_scaling = {"rope_type": rope_type, **parameters}
+        if rope_type == "longrope" and "original_max_position_embeddings" in parameters:
+            config.original_max_position_embeddings = parameters["original_max_position_embeddings"]
     arithmetic = torch if precision == "float32" else _WideTorch()
     with mock.patch.object(modeling_rope_utils, "torch", arithmetic):
         function = modeling_rope_utils.ROPE_INIT_FUNCTIONS[rope_type]

@@ -9,6 +9,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 import whorl
+from tests.peers import needs_transformers_5
 from whorl.encodings.rope import RoPEConfig
 from whorl.scaling import DynamicNTK, Linear, Llama3, LongRoPE, Proportional, Scaling, YaRN
 
@@ -47,6 +48,7 @@ MODELS: list[tuple[dict[str, Any], Scaling]] = [
 ]
 
 
+@needs_transformers_5
 @pytest.mark.parametrize("length", [8, 32, 33, 100])
 @pytest.mark.parametrize(("parameters", "scaling"), MODELS, ids=lambda v: getattr(v, "name", ""))
 def test_tables_are_those_of_transformers_modules(

@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import whorl
+from tests.peers import needs_transformers_5
 from whorl.scaling import Ladder, LongRoPE
 
 from .hugging_face import PRECISIONS, Head, check, heads, theirs
 from .samples import LONG, SHORT
 
 
+@needs_transformers_5
 @given(
     data=st.data(),
     head=heads(2),

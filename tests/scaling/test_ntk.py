@@ -11,6 +11,7 @@ from transformers import HunYuanDenseV1Config
 from transformers.models.hunyuan_v1_dense import modeling_hunyuan_v1_dense as hunyuan
 
 import whorl
+from tests.peers import needs_transformers_5
 from whorl.scaling import NTK, DynamicNTK, Ladder
 
 from .hugging_face import PRECISIONS, Head, check, heads, theirs
@@ -35,6 +36,7 @@ def test_dynamic_ntk_is_transformers_dynamic(
     check(DynamicNTK(factor, trained), head, precision, expected, now)
 
 
+@needs_transformers_5
 def test_alpha_is_hunyuans() -> None:
     parameters = {"rope_type": "dynamic", "rope_theta": 10_000.0, "alpha": 1000.0, "factor": 1.0}
     config = HunYuanDenseV1Config(head_dim=128, rope_parameters=parameters)

@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import whorl
+from tests.peers import needs_transformers_5
 from whorl.scaling import Ladder, Proportional
 
 from .hugging_face import PRECISIONS, TOLERANCE, Head, theirs
 
 
+@needs_transformers_5
 @given(
     pairs=st.integers(1, 128),
     share=st.floats(0.0, 1.0),

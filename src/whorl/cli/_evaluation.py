@@ -21,7 +21,7 @@ from whorl._support.files import write_file_atomically
 from whorl._support.words import quote
 
 from . import INTERRUPTED
-from ._options import name_options
+from ._options import check_chart, name_options
 from ._output import open_progress_bar, print_json, print_page
 from ._search import SearchedMethods, search_on_text
 from ._training import format_seconds, open_training_bar
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["WeightsRequest", "evaluate_on_weights"]
 
 _NAMES = {
+    "model": "CONFIG",
     "to": "--to",
     "trained": "--trained",
     "trained=N": "--trained N",
@@ -86,8 +87,7 @@ def evaluate_on_weights(request: WeightsRequest) -> None:
     """Evaluate the methods on a model's weights, print tables, and keep results and report."""
     from whorl.lab import Interrupted
 
-    if request.chart is not None:
-        whorl.plots.check_path(request.chart)
+    check_chart(request.chart)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: save, then stop
     try:
         with name_options(_NAMES):

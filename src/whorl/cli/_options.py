@@ -8,14 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
 
+import whorl
 from whorl._support.lengths import parse_length
 from whorl._support.words import quote
 
 __all__ = [
+    "check_chart",
     "make_length_option",
     "make_position_option",
     "name_options",
@@ -91,6 +94,16 @@ def _parse_position(text: str | int) -> int:
     return -_parse_length(unsigned) if number != unsigned else _parse_length(number)
 
 
+def check_chart(path: Path | None, option: str = "--chart") -> None:
+    """Refuse before long work a file that no chart can be written to."""
+    if path is None:
+        return
+    try:
+        whorl.plots.check_path(path)
+    except (ValueError, OSError) as error:
+        raise ValueError(str(error).replace("plots.save", option, 1)) from None
+
+
 @contextmanager
 def name_options(names: Mapping[str, str]) -> Iterator[None]:
     """Let an error in a with block name options: ``names`` maps arguments to options."""
@@ -111,6 +124,7 @@ def replace_names(message: str, names: Mapping[str, str]) -> str:
     'pass --force.'
     """
     for name, option in names.items():
-        start = "^" if name.isidentifier() else r"\b"
-        message = re.sub(rf"{start}{re.escape(name)}\b", option, message)
+        start = "^" if name.isidentifier() else r"\b" if name[0].isalnum() else ""
+        end = r"\b" if name[-1].isalnum() or name[-1] == "=" else ""
+        message = re.sub(rf"{start}{re.escape(name)}{end}", option, message)
     return message

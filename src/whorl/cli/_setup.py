@@ -5,7 +5,8 @@ Each option is a type of a command's parameter: ``width: _setup.Width``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,9 +15,9 @@ import typer
 
 import whorl
 
-from ._options import make_length_option
+from ._options import make_length_option, name_options
 
-__all__ = ["CONFIG_NAMES", "build_config"]
+__all__ = ["CONFIG_NAMES", "build_config", "name_setting"]
 
 _DATA = "Data"
 _MODEL = "Model and training"
@@ -116,7 +117,7 @@ _SETTINGS = {
     "training": ("length", "batch", "steps", "precision", "seed", *RATES),
 }
 
-#: Options for names in errors of the library; the other errors name options as in TOML.
+#: Options for names in errors of the library; settings in a file are named as in TOML.
 CONFIG_NAMES = {
     "data.files": "--data",
     "data.tokenizer": "--tokenizer",
@@ -158,7 +159,8 @@ def build_config(
     if options.get("start") is not None:
         tables["start"] = {"folder": folder}
     try:
-        config = whorl.lab.RunConfig.from_dict(tables)
+        with name_options(_name_given(options)):
+            config = whorl.lab.RunConfig.from_dict(tables)
         given, training = tables["training"], config.training
         chosen = choose_learning_rates(
             config.model.encoding, config.model.width, optimizer=training.optimizer
@@ -170,6 +172,29 @@ def build_config(
         return replace(config, training=training)
     except TypeError as error:  # a string where TOML should have a number, and so on
         raise ValueError(str(error)) from None
+
+
+@contextmanager
+def name_setting(options: Mapping[str, Any]) -> Iterator[None]:
+    """Let an error that begins with a setting name the option, if that gave the setting."""
+    try:
+        yield
+    except ValueError as error:
+        first, space, rest = str(error).partition(" ")
+        setting = first.rstrip(":")
+        option = _name_given(options).get(setting, setting)
+        raise ValueError(f"{option}{first[len(setting) :]}{space}{rest}") from None
+
+
+def _name_given(options: Mapping[str, Any]) -> dict[str, str]:
+    """Options in place of the settings that they set, for errors; others stay as in TOML."""
+    names = {
+        f"{table}.{name}": f"--{name.replace('_', '-')}"
+        for table, settings in _SETTINGS.items()
+        for name in settings
+        if options.get(name) is not None
+    }
+    return names | ({"data.files": "--data"} if "data.files" in names else {})
 
 
 def _find_start(in_file: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:

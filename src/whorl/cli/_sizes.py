@@ -8,6 +8,8 @@ import typer
 
 import whorl
 
+from ._options import name_options
+
 __all__ = ["HeadDim", "Heads", "KeyHeads", "Patterns", "RotaryDim", "RotaryStart", "parse_sizes"]
 
 _PANEL = "What config.json does not say"
@@ -35,6 +37,17 @@ RotaryStart = Annotated[
 ]
 
 
+#: Names of ``Stated`` in errors, and the options.
+_NAMES = {
+    "head_dim": "--head-dim",
+    "num_heads": "--heads",
+    "num_kv_heads": "--kv-heads",
+    "rotary_dim": "--rotary-dim",
+    "rotary_start": "--rotary-start",
+    "pattern": "--pattern",
+}
+
+
 def parse_sizes(
     patterns: list[str] | None,
     head_dim: int | None,
@@ -44,5 +57,6 @@ def parse_sizes(
     rotary_start: int | None,
 ) -> tuple[list[whorl.weights.Pattern], whorl.weights.Stated]:
     """The options as the library takes them."""
-    stated = whorl.weights.Stated(head_dim, heads, kv_heads, rotary_dim, rotary_start)
-    return [whorl.weights.parse_pattern(text) for text in patterns or []], stated
+    with name_options(_NAMES):
+        stated = whorl.weights.Stated(head_dim, heads, kv_heads, rotary_dim, rotary_start)
+        return [whorl.weights.parse_pattern(text) for text in patterns or []], stated

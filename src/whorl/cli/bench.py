@@ -15,7 +15,7 @@ import typer
 import whorl
 
 from . import INTERRUPTED
-from ._options import name_options, parse_thread_counts, split_words
+from ._options import check_chart, name_options, parse_thread_counts, split_words
 from ._output import JsonFlag, open_progress_bar, print_result
 
 __all__ = ["bench"]
@@ -35,7 +35,11 @@ Chart = typer.Option("--chart", metavar="FILE", help="Draw them: .png, .svg, .ht
 Peers = typer.Option(
     "--peers", metavar="A,B", help="Only these, such as hf,mlx; else all installed."
 )
-Shapes = typer.Option("--shapes", metavar="A,B", help="Only these, such as decode-1,prefill-512.")
+Shapes = typer.Option(
+    "--shapes",
+    metavar="A,B",
+    help="Only these, such as decode-1,prefill-512 or, of models, t5/prefill.",
+)
 Dtypes = typer.Option("--dtypes", metavar="A,B", help="Only these, such as float32,bfloat16.")
 Threads = typer.Option("--threads", metavar="1,all", help="Thread counts; 'all' is torch's number.")
 Resume = typer.Option("--resume", help="Measure only what the file of --out does not hold yet.")
@@ -57,7 +61,9 @@ def bench(
 
     And models of transformers against themselves, with whorl installed.
     """
-    own = {"--chart": chart, "--peers": peers, "--shapes": shapes, "--dtypes": dtypes}
+    own = {"--chart": chart, "--peers": peers, "--dtypes": dtypes}
+    if what is not What.models:
+        own["--shapes"] = shapes
     part = _select_benchmark(what, [option for option, value in own.items() if value is not None])
     _check_files(out, chart, resume, part.Report)
     plan = part.Plan.quick() if quick else part.Plan.full()
@@ -99,7 +105,8 @@ def _check_files(out: Path | None, chart: Path | None, resume: bool, report: Any
     """
     if out is not None and (out.suffix != ".json" or not out.parent.is_dir()):
         raise ValueError(f"--out: {str(out)!r} must be a .json file in a folder that exists.")
-    if chart is not None and whorl.plots.check_path(chart) == out:
+    check_chart(chart)
+    if chart is not None and chart == out:
         raise ValueError(f"--chart would overwrite the results in {str(out)!r}; name another file.")
     if resume and out is None:
         raise ValueError("--resume goes on with the file of --out; add --out FILE.json.")

@@ -52,6 +52,8 @@ def check(
     """
     from whorl.functions.text import render_identification, render_report
 
+    if base is not None and not base > 0:
+        raise ValueError(f"--base must be above 0; got {base:g}.")
     fn, width = load(function), min(shutil.get_terminal_size().columns, 120)
     if identify:
         found = whorl.functions.identify(fn, head_dim, kind=kind.value)

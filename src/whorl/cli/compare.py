@@ -20,7 +20,7 @@ from whorl._support.words import quote
 
 from . import INTERRUPTED, _setup
 from ._live import open_live_view
-from ._options import name_options, replace_names, split_words
+from ._options import check_chart, name_options, replace_names, split_words
 from ._output import JsonFlag, print_json, print_page
 from ._rate_search import check_search, fill_specs, render_search
 from ._setup import CONFIG_NAMES, build_config
@@ -120,8 +120,7 @@ def compare(
     command goes on.
     """
     options = locals()
-    if chart is not None:
-        whorl.plots.check_path(chart)
+    check_chart(chart)
     if rebuild is not None:
         _report_again(rebuild, options)
         return

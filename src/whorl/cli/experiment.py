@@ -18,7 +18,7 @@ from whorl._support.launch import is_main_process
 
 from . import INTERRUPTED, _setup
 from ._live import open_live_view
-from ._options import name_options, replace_names
+from ._options import check_chart, name_options, replace_names
 from ._output import JsonFlag, print_json, print_page
 from ._setup import CONFIG_NAMES
 
@@ -50,6 +50,7 @@ Workers = typer.Option(
 )
 
 _NAMES = {name: f"--{name}" for name in ("seeds", "steps", "workers", "ray")} | CONFIG_NAMES
+_NAMES |= {"training.steps": "--steps"}
 
 
 def experiment(
@@ -74,8 +75,7 @@ def experiment(
     """
     from whorl.lab import experiments
 
-    if chart is not None:
-        whorl.plots.check_path(chart)
+    check_chart(chart)
     if rebuild is not None:
         if name is not None or any(x is not None for x in (seeds, steps, files, out, workers, ray)):
             raise ValueError("--from reports on rows as they are; leave out everything else.")

@@ -15,7 +15,7 @@ from rich.text import Text
 import whorl
 from whorl._support.words import quote, suggest_name
 
-from ._options import make_length_option, make_position_option
+from ._options import make_length_option, make_position_option, name_options
 from ._output import JsonFlag, print_result
 
 __all__ = ["explain"]
@@ -30,6 +30,16 @@ Heads = typer.Option("--heads", help="Number of heads [4].")
 Base = typer.Option("--base", help="Base of the frequencies, where it has one.")
 Factor = typer.Option("--factor", help="Of a scaling: new length over the trained one [4].")
 Trained = make_length_option("Of a scaling: tokens of training [4096].", "--trained")
+
+#: Words of errors of the library, and how the command line says the same.
+_NAMES = {
+    **{f"explain: {name}": f"--{name}" for name in ("position", "factor", "trained")},
+    **{f"does not use {name}": f"does not use --{name}" for name in ("dim", "heads", "base")},
+    "RoPE: head_dim": "--dim",
+    "head_dim must": "--dim must",
+    "num_heads must": "--heads must",
+    " Pass rotary_dim= to rotate an even part of the head.": "",
+}
 
 _SMALL, _LARGE = 1e-5, 1e9  # columns of such numbers have powers of ten
 _ROWS = 64  # of a table of learned positions, as far as the position allows
@@ -55,17 +65,12 @@ def explain(
 
     given = {"dim": dim, "heads": heads, "base": base, "factor": factor, "trained": trained}
     options = {name: value for name, value in given.items() if value is not None}
-    if encoding in scaling_names():
-        print_result(_explain_scaling(encoding, position, options), as_json, _render_page)
-        return
-    for name in ("factor", "trained"):
-        if name in options:
-            raise ValueError(f"--{name} is about a scaling, such as yarn; leave it out.")
-    print_result(
-        _explain_encoding(encoding, 3 if position is None else position, options),
-        as_json,
-        _render_page,
-    )
+    with name_options(_NAMES):
+        if encoding in scaling_names():
+            found = _explain_scaling(encoding, position, options)
+        else:
+            found = _explain_encoding(encoding, 3 if position is None else position, options)
+    print_result(found, as_json, _render_page)
 
 
 def _explain_scaling(
@@ -73,6 +78,8 @@ def _explain_scaling(
 ) -> whorl.analysis.Explanation:
     if "heads" in options:
         raise ValueError("--heads is about an encoding; a scaling is the same for all heads.")
+    if "base" in options and not options["base"] > 1:
+        raise ValueError(f"--base must be above 1; got {options['base']:g}.")
     if "dim" in options:
         options["head_dim"] = options.pop("dim")
     return whorl.analysis.explain_scaling(name, position, **options)
@@ -83,6 +90,9 @@ def _explain_encoding(
 ) -> whorl.analysis.Explanation:
     from whorl.analysis.sizes import make_for_sizes, refuse_unused
 
+    for name in ("factor", "trained"):
+        if name in options:
+            raise ValueError(f"--{name} is about a scaling, such as yarn; leave it out.")
     _suggest_scaling(encoding)
     refuse_unused([encoding], list(options), "explain")
     found = whorl.analysis.explain(
@@ -105,6 +115,12 @@ def _suggest_scaling(name: str) -> None:
     """Refuse a name that is like that of a scaling, and like that of no encoding."""
     from whorl.scaling import names as scaling_names
 
+    for part in name.split("+"):
+        if part.strip() in scaling_names():
+            raise ValueError(
+                f"{quote(part.strip())} is a scaling, which is explained alone:"
+                f" whorl explain {part.strip()}."
+            )
     known = [*whorl.names(), *scaling_names()]
     if "+" not in name and name not in known:
         raise ValueError(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from ._options import check_chart, name_options
 from ._output import open_progress_bar
-
-if TYPE_CHECKING:
-    from whorl.explore.state import ExploredConfig, ExplorerState
 
 __all__ = ["explore"]
 
@@ -20,11 +18,11 @@ Config = typer.Argument(
     " Hugging Face cache.",
 )
 Other = typer.Argument(
-    metavar="OTHER", help="A second one, with --export or --picture: both side by side."
+    metavar="OTHER", help="A second one: both side by side, in the browser or in a file."
 )
 Port = typer.Option(min=1, max=65_535, metavar="N", help="Where to listen; a free port by default.")
 Open = typer.Option("--no-open", help="Print the address only; open no browser.")
-Runs = typer.Option(metavar="FOLDER", help="Results of whorl compare, for the second page.")
+Runs = typer.Option(metavar="FOLDER", help="Results of whorl compare, to show beside encodings.")
 Export = typer.Option(
     metavar="FILE.html",
     help="Write one file that stands alone, with every method in steps of its factor, and stop.",
@@ -34,6 +32,8 @@ Picture = typer.Option(
 )
 Method = typer.Option(metavar="NAME", help="Of --picture: the extension to draw (yarn).")
 Factor = typer.Option(metavar="F", help="Of --picture: its factor [4].")
+
+_NAMES = {"factor": "--factor", "unknown extension": "--method: unknown extension"}
 
 
 def explore(
@@ -50,23 +50,21 @@ def explore(
     """Look at a model's positions in the browser: charts, sliders, what inspect and doctor say.
 
     The page is served to this machine only, and nothing is loaded from elsewhere. Ctrl-C ends it.
-    With --export the page is one file that can be sent.
+    Two configs are shown side by side. With --export the page is one file that can be sent.
     """
     if picture is None and (method is not None or factor is not None):
         raise ValueError("--method and --factor are about --picture; add it, or leave them out.")
     if export is not None or picture is not None:
         _write(config, other, export, picture, method, factor)
         return
-    if other is not None:
-        raise ValueError(
-            "two configs are shown side by side in a file: add --export FILE.html or --picture"
-            " FILE.png; or whorl inspect A B."
-        )
     from whorl.explore.compare import read_runs
     from whorl.explore.server import serve
+    from whorl.explore.state import load_state
 
     comparison = None if runs is None else read_runs(runs)
-    serve(_build_state(config, comparison), port=port, browser=not no_open)
+    page = "" if other is None else "models"
+    state = load_state(config, other, comparison)
+    serve(state, port=port, browser=not no_open, page=page)
 
 
 def _write(
@@ -82,6 +80,7 @@ def _write(
     from whorl._support.files import write_file_atomically
     from whorl.explore import export as exporting
     from whorl.explore.picture import draw_picture
+    from whorl.explore.state import load_models
 
     if config is None:
         raise ValueError("--export and --picture need a config; name one.")
@@ -89,29 +88,17 @@ def _write(
         raise ValueError(
             f"--export writes HTML; name a file that ends in .html, not {str(export)!r}."
         )
-    if picture is not None:
-        whorl.plots.check_path(picture)
-    models = [_load(each) for each in (config, other) if each is not None]
+    check_chart(picture, "--picture")
+    models = load_models([each for each in (config, other) if each is not None])
     if export is not None:
         with open_progress_bar() as show:
             document = exporting.build_document(models, progress=show)
         write_file_atomically(export, exporting.render_page(document))
         print(export)
     if picture is not None:
-        whorl.plots.save(draw_picture(models, method, factor), picture)
+        with name_options(
+            {"unknown extension": "--method: unknown extension", "factor": "--factor"}
+        ):
+            chart = draw_picture(models, method, factor)
+        whorl.plots.save(chart, picture)
         print(picture)
-
-
-def _load(name: str) -> ExploredConfig:
-    state = _build_state(name, None)
-    return state.given or state.find_config({"preset": state.preset})
-
-
-def _build_state(config: str | None, comparison: dict[str, object] | None) -> ExplorerState:
-    from whorl.configs.names import resolve_config
-    from whorl.configs.presets import find
-    from whorl.explore.state import ExplorerState, load_given_config
-
-    if config is None or isinstance(resolve_config(config, "explore"), dict):
-        return ExplorerState(preset=config and find(config), comparison=comparison)
-    return ExplorerState(given=load_given_config(config), comparison=comparison)

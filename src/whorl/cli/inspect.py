@@ -14,7 +14,7 @@ from rich.text import Text
 
 import whorl
 
-from ._options import make_length_option, replace_names
+from ._options import check_chart, make_length_option, replace_names
 from ._output import JsonFlag, print_json, print_page, print_result
 
 __all__ = ["inspect"]
@@ -38,6 +38,17 @@ LayerType = typer.Option(metavar="T", help="Only the layers of this name; else a
 Plot = typer.Option(metavar="FILE", help="Draw the wavelengths: .png, .svg, .html or .json.")
 List = typer.Option("--list", help="List the presets, with their sources, and stop.")
 Mistakes = typer.Option(help="Read it with the mistakes that this framework makes.")
+
+#: Words of errors of the library, and how the command line says the same.
+_NAMES = {
+    "trained=N": "--trained N",
+    "factor": "--factor",
+    "extend": "--extend",
+    "needs extend=, the name": "needs --extend NAME, that",
+    "needs factor, the new length": "needs --factor, the new length",
+    "or length, from": "or --length, from",
+    "pass layer= or layer_type=,": "add --layer-type NAME,",
+}
 
 
 def inspect(
@@ -69,8 +80,7 @@ def inspect(
         _refuse_for_two(alone)
         _compare(config, other, length, layer_type, parity, as_json)
         return
-    if plot is not None:
-        whorl.plots.check_path(plot)
+    check_chart(plot, "--plot")
     from whorl.configs import inspection
 
     try:
@@ -84,7 +94,7 @@ def inspect(
             parity=None if parity is None else parity.value,
         )
     except whorl.configs.ConfigError as error:
-        words = replace_names(str(error), {"trained=N": "--trained N"})
+        words = replace_names(str(error), _NAMES)
         raise ValueError(f"{words}{_count_errors(config)}") from None
     if plot is not None:
         whorl.plots.save(whorl.plots.inspection(found.to_dict()), plot)

@@ -28,7 +28,8 @@ class Precision(str, Enum):
 
 Config = typer.Argument(
     metavar="CONFIG",
-    help="config.json, its folder, or a preset such as llama-3.1-8b; else --parameters.",
+    help="config.json, its folder, a preset such as llama-3.1-8b, or a model in the local Hugging"
+    " Face cache; else --parameters.",
 )
 Length = make_length_option("Tokens of a sequence, in training and when generating.")
 Parameters = typer.Option(metavar="N, 7e9", help="Trained numbers; other sizes follow from it.")
@@ -77,6 +78,7 @@ _OPTIONS: tuple[str, ...] = (
 _OPTIONS += ("device", "memory", "flops", "bandwidth", "link", "efficiency")
 _OPTIONS += ("layers", "width", "heads")
 _NAMES = {name: f"--{name}" for name in (*_OPTIONS, "vocabulary")} | {"kv_heads": "--kv-heads"}
+_NAMES |= {"memory, flops, bandwidth and link,": "--memory, --flops, --bandwidth and --link,"}
 
 
 def plan(
@@ -112,6 +114,8 @@ def plan(
     from whorl.plan import plan_model
     from whorl.plan.page import render_lines
 
+    if memory is not None and not memory > 0:
+        raise ValueError(f"--memory must be above 0 GB; got {memory:g}.")
     numbers: dict[str, Any] = {"flops": flops, "bandwidth": bandwidth, "link": link}
     numbers["efficiency"] = efficiency
     numbers |= {"layers": layers, "width": width, "heads": heads, "kv_heads": kv_heads}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +16,7 @@ from rich.text import Text
 import whorl
 from whorl._support.words import quote
 
-from ._options import make_length_option
+from ._options import check_chart, make_length_option, replace_names
 from ._output import JsonFlag, print_json, print_page
 
 __all__ = ["plot"]
@@ -35,6 +38,17 @@ Config = typer.Option(
 )
 RunFolder = typer.Option("--run", metavar="FOLDER", help="A run of whorl train or compare.")
 Set = typer.Option("--set", metavar="KEY=VALUE", help="Any option of the chart; repeat it.")
+
+_FLAGS = ("dim", "base", "length", "encoding", "config", "run")
+#: Words of errors of the library, and how the command line says the same.
+_NAMES = {
+    "sets dim and base": "sets --dim and --base",
+    "set option 'layer_type' to": "add --set layer_type=NAME,",
+    "set run=FOLDER": "add --run FOLDER",
+    "RoPE: head_dim": "--dim",
+    " Pass rotary_dim= to rotate an even part of the head.": "",
+}
+_NAMES |= {f"does not use {name}": f"does not use --{name}" for name in _FLAGS}
 
 
 def plot(
@@ -67,15 +81,29 @@ def plot(
         raise ValueError(
             f"say where the chart goes: whorl plot {name} --out {name}.png; or --json."
         )
-    if out is not None:
-        whorl.plots.check_path(out)
-    found = whorl.plots.catalogue.numbers(name, **options).to_dict()
+    check_chart(out, "--out")
+    with _name_options():
+        found = whorl.plots.catalogue.numbers(name, **options).to_dict()
     if out is not None:
         whorl.plots.save(whorl.plots.catalogue.entry(name).draw(found), out, theme=theme.value)
     if as_json:
         print_json(found)
     else:
         print(out)
+
+
+@contextmanager
+def _name_options() -> Iterator[None]:
+    """Let an error about an option of a chart say it as it is typed: --config, --set context."""
+    try:
+        yield
+    except ValueError as error:
+        words = replace_names(str(error), _NAMES)
+        raise ValueError(re.sub(r"\boption '(\w+)'", _format_flag, words)) from None
+
+
+def _format_flag(match: re.Match[str]) -> str:
+    return f"--{match[1]}" if match[1] in _FLAGS else f"--set {match[1]}"
 
 
 def _parse_pair(text: str) -> tuple[str, str]:

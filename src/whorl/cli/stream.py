@@ -12,7 +12,7 @@ from rich.text import Text
 
 import whorl
 
-from ._options import make_length_option, name_options
+from ._options import check_chart, make_length_option, name_options
 from ._output import JsonFlag, open_progress_bar, print_result
 from .generate import RunFolder
 
@@ -54,8 +54,7 @@ def stream(
     reads the window before each token afresh: slow, and what the others are compared with. All are
     judged on the same tokens. The numbers are kept in stream.json of the run.
     """
-    if chart is not None:
-        whorl.plots.check_path(chart)
+    check_chart(chart)
     with name_options(_NAMES), open_progress_bar() as show:
         found = whorl.lab.stream_run(
             run,

@@ -19,7 +19,7 @@ from whorl._support.words import quote
 from . import INTERRUPTED, _setup
 from ._options import name_options, split_words
 from ._output import JsonFlag, print_json, print_page
-from ._setup import CONFIG_NAMES, build_config
+from ._setup import CONFIG_NAMES, build_config, name_setting
 from ._training import open_training_bar, run_table
 
 __all__ = ["train"]
@@ -121,7 +121,12 @@ def train(
     chosen = tuple(split_words(scalings) or ())
     try:
         names = name_options({**_NAMES, **CONFIG_NAMES})
-        with names, open_training_bar() as show, whorl.lab.use_threads(threads):
+        with (
+            names,
+            name_setting(options),
+            open_training_bar() as show,
+            whorl.lab.use_threads(threads),
+        ):
             run = whorl.lab.train(
                 settings,
                 folder,

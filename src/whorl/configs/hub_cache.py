@@ -11,7 +11,16 @@ import re
 from itertools import islice, pairwise
 from pathlib import Path
 
-__all__ = ["describe_search", "find_cache", "find_snapshot", "get_repository", "is_repository_name"]
+from whorl._support.words import suggest_name
+
+__all__ = [
+    "describe_search",
+    "find_cache",
+    "find_snapshot",
+    "get_repository",
+    "is_repository_name",
+    "read_address",
+]
 
 #: What sets the folder of the cache, and what is below it; the first that is set counts.
 _VARIABLES = (
@@ -25,6 +34,8 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?"
 _FILES = (".json", ".gguf", ".safetensors", ".bin", ".pt", ".pth", ".toml")
 _COMMIT = re.compile(r"[A-Za-z0-9_]{1,64}")
 _MOST_SNAPSHOTS = 1000
+_MOST_REPOSITORIES = 10_000
+_ADDRESS = re.compile(r"(?:https?://)?(?:huggingface\.co|hf\.co)/([^/?#]+/[^/?#]+).*", re.DOTALL)
 _CONFIGS = ("config.json", "params.json")
 
 
@@ -43,6 +54,16 @@ def is_repository_name(name: str) -> bool:
     [True, True, False, False]
     """
     return bool(_REPOSITORY.fullmatch(name)) and not name.endswith(_FILES)
+
+
+def read_address(text: str) -> str | None:
+    """The repository that the address of a page of Hugging Face is about.
+
+    >>> read_address("https://huggingface.co/Qwen/Qwen3-8B/tree/main")
+    'Qwen/Qwen3-8B'
+    """
+    match = _ADDRESS.fullmatch(text.strip())
+    return match[1] if match and is_repository_name(match[1]) else None
 
 
 def find_snapshot(name: str) -> Path | None:
@@ -68,7 +89,9 @@ def describe_search(name: str) -> str:
     where = f"the cache of Hugging Face, {cache} ({origin})"
     if _get_repository_folder(name).is_dir():
         return f"It is in {where}, but without a config."
-    return f"There is no such model in {where}{'' if cache.is_dir() else ', which does not exist'}."
+    if not cache.is_dir():
+        return f"There is no such model in {where}, which does not exist."
+    return f"There is no such model in {where}{suggest_name(name, _list_repositories(cache))}"
 
 
 def get_repository(path: Path) -> str | None:
@@ -77,6 +100,16 @@ def get_repository(path: Path) -> str | None:
         if one == "snapshots" and before.startswith("models--"):
             return before.removeprefix("models--").replace("--", "/")
     return None
+
+
+def _list_repositories(cache: Path) -> list[str]:
+    """Names of the repositories in a cache; none if it cannot be read."""
+    try:
+        folders = list(islice(os.scandir(cache), _MOST_REPOSITORIES))
+    except OSError:
+        return []
+    names = (each.name for each in folders if each.name.startswith("models--"))
+    return [name.removeprefix("models--").replace("--", "/") for name in names]
 
 
 def _expand(path: str) -> Path:

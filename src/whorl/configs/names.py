@@ -84,6 +84,12 @@ def _find_name(x: Any) -> str | None:
 
 def _explain_missing(name: str, who: str | None) -> str:
     start = "" if who is None else f"{who}: "
+    repository = hub_cache.read_address(name)
+    if repository is not None:
+        return (
+            f"{start}{quote(name)} is the address of a page, and nothing is downloaded. The name"
+            f" {quote(repository)} is looked up in the local cache of Hugging Face."
+        )
     same = presets.find_repository(name)
     near = "." if same is not None else suggest_name(name, presets.names())
     said = f"{start}there is no file {quote(name)}, and no preset of that name{near}"

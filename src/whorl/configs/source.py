@@ -98,6 +98,8 @@ def _load_path(given: str | os.PathLike[str]) -> Document:
     name = os.fspath(given)
     if not isinstance(name, str):
         raise ConfigError(f"a path must be a str; got {quote(name)}.")
+    if not name:
+        raise ConfigError("the name of the model is empty; pass a path, a preset or a name.")
     path = Path(name)
     with _explain_read_errors(name if len(name) < 300 else quote(name)):
         if path.is_dir():

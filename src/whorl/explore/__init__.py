@@ -6,9 +6,9 @@
     report       the results of inspect and doctor, and the config to copy
     rewrite      the config with the values of the sliders written into it
     export       one page in one file, of a model with steps, or of two models
-    heat         the heat map of that page
+    heat         the heat map of scores
     picture      wavelengths as a picture, without a browser
-    compare      biases, report card and lab results, for the second page
+    compare      biases, report card and lab results, for the page of encodings
     api          functions from JSON to JSON, which check requests and call the above
     connections  a time limit for requests, and a limit for their number
     guard        refuses requests that do not come from the page itself

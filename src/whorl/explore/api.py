@@ -21,6 +21,7 @@ from ._checks import BYTE_LIMIT, RequestError, check_object, read_int, read_numb
 from ._checks import read_length as as_length
 from .choices import METHODS, NOT_OFFERED, TITLES, Choice, find_least_factors, list_methods
 from .curves import CURVE_LIMIT, LENGTH_LIMIT
+from .export import build_document
 from .report import build_report as say
 from .state import ExplorerState
 
@@ -31,6 +32,7 @@ __all__ = [
     "answer_extend",
     "answer_lab",
     "answer_length",
+    "answer_models",
     "answer_report",
     "answer_start",
     "answer_view",
@@ -47,6 +49,8 @@ LIMITS: dict[str, tuple[Any, Any]] = {
 }
 _SHARED = ("source", "group", "length", "trained")
 _VECTOR_LIMIT = 64
+#: Where the command line names no config, or only one.
+_PRESETS = ("llama-3.1-8b", "qwen3-8b")
 #: Largest size of a pasted config; the rest of a request needs some bytes too.
 _TEXT_LIMIT = BYTE_LIMIT - 100_000
 
@@ -54,13 +58,18 @@ _TEXT_LIMIT = BYTE_LIMIT - 100_000
 def answer_start(state: ExplorerState) -> dict[str, Any]:
     """What the page needs at the start: presets, methods, limits, and the command line's config."""
     with_bias, without = compare.split_by_bias()
+    preset = state.preset or _PRESETS[0]
+    another = state.other_preset or next(name for name in _PRESETS if name != preset)
     return {
         "version": whorl.__version__,
         "presets": presets.names(),
         "methods": {n: TITLES.get(n, n) for n in (*METHODS, *list_methods())},
         "not_offered": list(NOT_OFFERED.values()),
         "given": None if state.given is None else state.given.name,
-        "preset": state.preset or "llama-3.1-8b",
+        "other": None if state.other is None else state.other.name,
+        "first": {"given": True} if state.given else {"preset": preset},
+        "second": {"other": True} if state.other else {"preset": another},
+        "preset": preset,
         "encodings": names(),
         "with_bias": list(with_bias),
         "without_bias": list(without),
@@ -123,6 +132,12 @@ def answer_extend(state: ExplorerState, request: Any) -> dict[str, Any]:
     except ConfigError as error:
         raise ConfigError(str(error).replace("to must", "Extend to must", 1)) from None
     return {**plan.to_dict(), "source": explored.name, "legend": LEGEND}
+
+
+def answer_models(state: ExplorerState, request: Any) -> dict[str, Any]:
+    """Two models as published: what both say about positions, and their curves."""
+    given = check_object(request, ("first", "second"))
+    return build_document([state.find_config(given.get(name)) for name in ("first", "second")])
 
 
 def answer_bias(state: ExplorerState, request: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The second page: biases by distance, the report card, and results of the lab."""
+"""The page of encodings: biases by distance, the report card, and results of the lab."""
 
 from collections.abc import Mapping
 from functools import lru_cache

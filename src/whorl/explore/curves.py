@@ -2,8 +2,8 @@
 
 A curve is a scaling with a base. It has, for each pair, the wavelength, the status, and the angle
 between two tokens at a distance; and by distance the similarity mean_i cos(m theta_i), whose peaks
-are aliasing, and the envelope f(m) of ``whorl.analysis.decay``. Scores are computed for the first
-curve that is not the config's, if there is one.
+are aliasing, and the envelope f(m) of ``whorl.analysis.decay``. Scores are computed for the focus,
+which is the first curve that is not the config's, if there is one; heat maps for it and the config.
 """
 
 import dataclasses
@@ -31,6 +31,7 @@ from whorl.scaling.envelope import envelope
 
 from ._checks import format_error
 from .choices import METHODS, Choice, apply_choice, describe_method
+from .heat import build_heat_map
 from .state import ExploredConfig
 
 __all__ = ["CURVE_LIMIT", "LENGTH_LIMIT", "build_view"]
@@ -39,6 +40,8 @@ LENGTH_LIMIT = 2**24
 CURVE_LIMIT = 8
 _SAMPLES = 64
 _DISTANCE_COUNT = 257
+#: Results by distance that each curve has; only the first and the focus have a heat map.
+_BY_DISTANCE = ("likeness", "envelopes", "heat")
 _SLACK = 1 + 1e-9
 _TOO_LARGE = "the attention scale makes the scores too large for 64-bit numbers."
 
@@ -173,29 +176,33 @@ def _compute_by_distance(
     known = [n for n, rope in enumerate(ropes) if rope is not None]
     if not known:
         why = "these positions are coordinates in an image, which have no single distance."
-        empty: dict[str, Any] = {"distances": [], "likeness": [], "envelopes": [], "scores": []}
+        empty: dict[str, Any] = {name: [] for name in ("distances", *_BY_DISTANCE, "scores")}
         return {**empty, "why": why, "why_no_scores": why}
     focus = 1 if 1 in known else known[0]
     at = sample_positions(far + 1, _DISTANCE_COUNT)
     distances = torch.tensor(at, dtype=torch.float64)
-    found: list[tuple[list[float], list[float]] | None] = []
+    rows: list[dict[str, Any]] = []
     scores: list[dict[str, Any]] = []
     for n, rope in enumerate(ropes):
         if rope is None:
-            found.append(None)
+            rows.append({})
             continue
         used = rope.frequencies(far + 1)
         inv_freq = used.inv_freq.detach().double()
         angles = distances.unsqueeze(-1) * inv_freq
         phases = torch.polar(torch.ones_like(angles), angles)  # [distances, P]
-        fall = envelope(inv_freq, distances)
-        found.append((_round_values(phases.real.mean(-1), 5), _round_values(fall, 4)))
+        rows.append(
+            {
+                "likeness": _round_values(phases.real.mean(-1), 5),
+                "envelopes": _round_values(envelope(inv_freq, distances), 4),
+                "heat": build_heat_map(inv_freq, far) if n in (known[0], focus) else None,
+            }
+        )
         if n == focus:
             scores = _compute_scores(rope, phases, float(used.attention_scale), q, k)
     return {
         "distances": list(at),
-        "likeness": [one and one[0] for one in found],
-        "envelopes": [one and one[1] for one in found],
+        **{name: [row.get(name) for row in rows] for name in _BY_DISTANCE},
         "scores": scores,
         "why_no_scores": None if scores else _TOO_LARGE,
         "focus": focus,

@@ -18,7 +18,6 @@ from whorl.configs.inspection.lengths import find_extension_start
 
 from .choices import TITLES, Choice, find_least_factors, list_methods
 from .curves import LENGTH_LIMIT, build_view
-from .heat import build_heat_map
 from .report import build_report
 from .state import ExploredConfig
 
@@ -27,13 +26,17 @@ __all__ = ["FACTORS", "build_document", "render_page"]
 #: Factors of the steps, and the most layer groups that have them.
 FACTORS = (2.0, 4.0, 8.0, 16.0)
 _GROUP_LIMIT = 3
-_SCRIPTS = ("common.js", "charts.js", "heat.js", "exported.js")
+#: What a step has of the view of the live page, beside its curves.
+_FROM_VIEW = ("length", "trained", "window", "distances", "why", "likeness", "envelopes", "heat")
+_SCRIPTS = ("common.js", "charts.js", "heat.js", "views.js", "sides.js", "exported.js")
 
 
 def build_document(
     models: Sequence[ExploredConfig], *, progress: Callable[[int, int, str], None] | None = None
 ) -> dict[str, Any]:
     """All numbers of the page: of one model with its steps, or of two models as published.
+
+    One of two may be without rotary layers, and then has no curves.
 
     progress: called with the number of steps that are done, of all, and the model.
     """
@@ -85,9 +88,9 @@ def _build_model(
     methods: Sequence[str],
     progress: Callable[[int, int, str], None] | None,
 ) -> dict[str, Any]:
-    assert explored.model is not None
-    explored.select_group(None)  # raises if no layers rotate
     rotating = [n for n, group in enumerate(explored.groups) if group.rotation is not None]
+    if methods:
+        explored.select_group(None)  # raises if no layers rotate
     report = build_report(explored)
     chosen = _choose_groups(explored, rotating)
     steps: dict[int, list[dict[str, Any]]] = {index: [] for index in chosen}
@@ -105,7 +108,7 @@ def _build_model(
         "notes": report["notes"],
         "facts": [group for group in report["groups"] if group["rotates"]],
         "findings": report["findings"],
-        "first": explored.select_group(None)[0],
+        "first": explored.select_group(None)[0] if rotating else None,
         "groups": [
             {
                 "index": index,
@@ -119,6 +122,8 @@ def _build_model(
 
 def _choose_groups(explored: ExploredConfig, rotating: list[int]) -> list[int]:
     """The groups that the page has, the one that is shown first among them."""
+    if not rotating:
+        return []
     first = explored.select_group(None)[0]
     return sorted([first, *(n for n in rotating if n != first)][:_GROUP_LIMIT])
 
@@ -159,18 +164,8 @@ def _build_step(
         curve["factors"] = [_shorten(value) for value in curve["factors"]]
     return {
         **step,
-        **{
-            name: view[name]
-            for name in ("length", "trained", "window", "distances", "why")
-            if name in view
-        },
+        **{name: view[name] for name in _FROM_VIEW if name in view},
         "curves": curves,
-        "likeness": view["likeness"],
-        "envelopes": view["envelopes"],
-        "heat": [
-            build_heat_map(each["inv_freq"], view["length"], view["window"])
-            for each in view["curves"]
-        ],
         "verdict": report["verdict"],
         "findings": report["findings"],
         "configs": report["configs"],

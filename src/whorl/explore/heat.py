@@ -7,12 +7,10 @@ slow pair does not change. Bytes hold -1 .. 1, because a page has many maps.
 
 import base64
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
-
-from whorl.configs.inspection.lengths import limit_by_window
+from torch import Tensor
 
 __all__ = ["build_heat_map"]
 
@@ -21,19 +19,17 @@ _COLUMNS = 72
 _MOST_ROWS = 64
 
 
-def build_heat_map(
-    inv_freq: Sequence[float], length: int, window: int | None = None
-) -> dict[str, Any]:
-    """cos(m theta_i) by pair and distance m from 1 to ``length``, as bytes 0 .. 254 in base64."""
-    far = limit_by_window(length, window) or length
+def build_heat_map(inv_freq: Tensor, far: int) -> dict[str, Any]:
+    """cos(m theta_i) by pair and distance m from 1 to ``far``, as bytes 0 .. 254 in base64.
+
+    Shapes: inv_freq [P].
+    """
     distances = torch.logspace(0, math.log10(max(far, 2)), _COLUMNS, dtype=torch.float64).round()
     step = math.ceil(len(inv_freq) / _MOST_ROWS)
-    pairs = list(range(0, len(inv_freq), step))
-    frequencies = torch.tensor([inv_freq[n] for n in pairs], dtype=torch.float64)
-    values = (distances * frequencies.unsqueeze(-1)).cos()  # [pairs, distances]
+    values = (distances * inv_freq[::step, None].double()).cos()  # [pairs, distances]
     data = (127 + 127 * values).round().to(torch.uint8).flatten().tolist()
     return {
-        "pairs": pairs,
+        "pairs": list(range(0, len(inv_freq), step)),
         "distances": [int(distance) for distance in distances.tolist()],
         "values": base64.b64encode(bytes(data)).decode("ascii"),
     }

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from typing import Any
 
-from whorl.configs import ConfigError, diagnosis
+from whorl.configs import ConfigError, diagnosis, presets
 from whorl.configs.inspection import GroupReport, Inspection, inspect
 from whorl.configs.inspection.lengths import find_trained_context
 from whorl.configs.inspection.words import (
@@ -209,6 +209,7 @@ def _diagnose(source: Any, length: int | None) -> dict[str, Any]:
 
 
 def _format_config(data: Any) -> str | None:
-    """The config as JSON, unless it is the metadata of a GGUF file with all its tokens."""
-    text = json.dumps(dict(data), indent=2, ensure_ascii=False, default=str)
+    """The config as JSON without the notes of a preset; None for the tokens of a GGUF file."""
+    keys = {key: value for key, value in data.items() if key not in presets.NOTES}
+    text = json.dumps(keys, indent=2, ensure_ascii=False, default=str)
     return text if len(text) <= _TEXT_LIMIT else None

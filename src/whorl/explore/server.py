@@ -1,4 +1,4 @@
-"""The web server: two pages, their files, and the JSON functions of ``api``.
+"""The web server: three pages, their files, and the JSON functions of ``api``.
 
 The files of static/ are read when the server starts; no request reads from the disk.
 
@@ -41,12 +41,13 @@ _KINDS = {
 }
 #: Bytes are counted while they arrive; here a character beyond ASCII counts as four.
 _REQUEST = JsonLimits("request", bytes=4 * BYTE_LIMIT, values=200_000, depth=64)
-_PAGES = {"/": "index.html", "/compare": "compare.html"}
+_PAGES = {"/": "index.html", "/models": "models.html", "/compare": "compare.html"}
 _ANSWERS: dict[str, Callable[[ExplorerState, Any], dict[str, Any]]] = {
     "report": api.answer_report,
     "view": api.answer_view,
     "length": api.answer_length,
     "extend": api.answer_extend,
+    "models": api.answer_models,
     "bias": api.answer_bias,
     "card": api.answer_card,
     "lab": api.answer_lab,
@@ -148,13 +149,15 @@ def make_config(state: ExplorerState, port: int) -> Any:
     )
 
 
-def serve(state: ExplorerState, *, port: int | None = None, browser: bool = True) -> None:
-    """Serve the pages until Ctrl-C, and print the address."""
+def serve(
+    state: ExplorerState, *, port: int | None = None, browser: bool = True, page: str = ""
+) -> None:
+    """Serve the pages until Ctrl-C, and print the address of one, such as "models"."""
     uvicorn = import_extra("uvicorn", by="whorl explore", extra="web")
     import_extra("starlette", by="whorl explore", extra="web")
     with open_socket(port) as found:
         at = found.getsockname()[1]
-        address = f"http://{HOST}:{at}/"
+        address = f"http://{HOST}:{at}/{page}"
         config = make_config(state, at)
         print(f"whorl explore: {address}  (Ctrl-C ends it)", flush=True)
         if browser:

@@ -1,31 +1,42 @@
 """The config of a request, and the arguments of the command line.
 
-A request names its config as one of {"preset": name}, {"text": a pasted config} and
-{"given": true}, the config of the command line. No request can name a file.
+A request names its config as one of {"preset": name}, {"text": a pasted config}, {"given": true}
+and {"other": true}, the configs of the command line. No request can name a file.
 """
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from whorl.configs import ConfigError, LayerGroup, ModelPositions, presets, read_config
+from whorl.configs.names import resolve_config
 from whorl.configs.source import load, parse
 
 from ._checks import RequestError, format_error
 
-__all__ = ["CHANNEL_LIMIT", "ExploredConfig", "ExplorerState", "load_given_config"]
+__all__ = [
+    "CHANNEL_LIMIT",
+    "ExploredConfig",
+    "ExplorerState",
+    "load_given_config",
+    "load_models",
+    "load_state",
+]
 
 #: Largest head width: a chart of more pairs would be unreadable, and no model has more.
 CHANNEL_LIMIT = 4096
+_SOURCES = "explore: source must be one of preset, text, given and other."
 
 
 @dataclass(frozen=True, eq=False)  # hashed by identity
 class ExploredConfig:
     """A config: its name, the argument of ``inspect``, its keys, and the model read from it.
 
-    problem: why it cannot be read; then there is no model.
+    preset: its name as a preset, if it is one. problem: why it cannot be read; then there is no
+    model.
     """
 
     name: str
@@ -33,6 +44,7 @@ class ExploredConfig:
     data: Mapping[str, Any]
     model: ModelPositions | None = None
     problem: str | None = None
+    preset: str | None = None
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
@@ -70,26 +82,63 @@ class ExploredConfig:
 
 @dataclass(frozen=True)
 class ExplorerState:
-    """The arguments of the command line: a config, a preset to start with, lab results."""
+    """The arguments of the command line: a config or a preset, another one, and lab results.
+
+    A preset is named where it is one, and else the config is given.
+    """
 
     given: ExploredConfig | None = None
     preset: str | None = None
+    other: ExploredConfig | None = None
+    other_preset: str | None = None
     comparison: Mapping[str, Any] | None = None
 
     def find_config(self, source: Any) -> ExploredConfig:
         """The config that a request names."""
         if not isinstance(source, dict) or len(source) != 1:
-            raise RequestError("explore: source must be one of preset, text and given.")
+            raise RequestError(_SOURCES)
         ((kind, value),) = source.items()
         if kind == "preset" and isinstance(value, str):
             return _load_preset(value[:200])
         if kind == "text" and isinstance(value, str):
             return _parse_text(value)
-        if kind == "given" and value is True:
-            if self.given is None:
-                raise RequestError("explore: no config was given on the command line.")
-            return self.given
-        raise RequestError("explore: source must be one of preset, text and given.")
+        if kind in ("given", "other") and value is True:
+            found = self.given if kind == "given" else self.other
+            if found is None:
+                which = "no" if kind == "given" else "no other"
+                raise RequestError(f"explore: {which} config was given on the command line.")
+            return found
+        raise RequestError(_SOURCES)
+
+
+def load_state(
+    config: str | None, other: str | None = None, comparison: Mapping[str, Any] | None = None
+) -> ExplorerState:
+    """What the server needs of the command line: no models, or one or two by path or name."""
+    models = load_models([name for name in (config, other) if name is not None])
+    kinds = ("given", "other"), ("preset", "other_preset")
+    found: dict[str, Any] = {}
+    for model, given, preset in zip(models, *kinds, strict=False):
+        found |= {given: model} if model.preset is None else {preset: model.preset}
+    return ExplorerState(comparison=comparison, **found)
+
+
+def load_models(names: Sequence[str]) -> list[ExploredConfig]:
+    """Models by path or name; raises if one cannot be parsed.
+
+    Those with the same name, such as config.json, are named as they were typed.
+    """
+    found = [
+        _load_preset(presets.find(name) or name)
+        if isinstance(resolve_config(name, "explore"), dict)
+        else load_given_config(name)
+        for name in names
+    ]
+    if len({model.name for model in found}) < len(found):
+        return [
+            dataclasses.replace(model, name=name) for model, name in zip(found, names, strict=True)
+        ]
+    return found
 
 
 def load_given_config(name: str) -> ExploredConfig:
@@ -102,7 +151,7 @@ def load_given_config(name: str) -> ExploredConfig:
 @lru_cache(maxsize=32)
 def _load_preset(name: str) -> ExploredConfig:
     data = presets.load(name)
-    return _read_config(name, data, data)
+    return dataclasses.replace(_read_config(name, data, data), preset=name)
 
 
 @lru_cache(maxsize=8)

@@ -62,7 +62,13 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        import_extra("transformers", by="whorl.hf", extra="hf")
+        found = import_extra("transformers", by="whorl.hf", extra="hf").__version__
+        if int(found.partition(".")[0]) < 5:
+            raise ModuleNotFoundError(
+                f"whorl.hf needs transformers 5, and {found} is installed: pip install 'whorl[hf]'."
+                " Configs of version 4 are read all the same.",
+                name="transformers",
+            )
         home = import_module(f"{__name__}.{_HOMES.get(name, 'installation')}")
         globals()[name] = getattr(home, name)
         return globals()[name]

@@ -19,7 +19,14 @@ from whorl._support.words import quote
 
 from .roformer import RoFormer, RoFormerClassifier, RoFormerMaskedLM
 
-__all__ = ["AnyRoFormer", "FoundTensor", "get_encoder", "name_in_transformers", "rename_tensors"]
+__all__ = [
+    "AnyRoFormer",
+    "FoundTensor",
+    "convert_to_original",
+    "get_encoder",
+    "name_in_transformers",
+    "rename_tensors",
+]
 
 AnyRoFormer = RoFormer | RoFormerMaskedLM | RoFormerClassifier
 
@@ -82,6 +89,26 @@ def _convert_original_name(name: str) -> str:
     name = re.sub(r"/kernel$", "/weight", name)
     name = re.sub(r"_embeddings$", "_embeddings/weight", name)
     return name.replace("cls/predictions/output_bias", BIAS).replace("/", ".")
+
+
+def convert_to_original(name: str, tensor: Tensor) -> tuple[str, Tensor]:
+    """A name of transformers without the prefix of the encoder, and its tensor, as originally.
+
+    >>> import torch
+    >>> name, tensor = convert_to_original("encoder.layer.0.output.dense.weight", torch.ones(2, 3))
+    >>> name, tensor.shape
+    ('bert/encoder/layer_0/output/dense/kernel', torch.Size([3, 2]))
+    """
+    inside = "" if name.startswith(("cls.", "classifier.")) else "bert."
+    other = name.replace("embeddings_project.", "encoder.embedding_hidden_mapping_in.")
+    other = re.sub(r"\blayer\.(\d+)\.", r"layer_\1.", other)
+    other = re.sub(r"LayerNorm\.weight$", "LayerNorm.gamma", other)
+    other = re.sub(r"LayerNorm\.bias$", "LayerNorm.beta", other)
+    other = re.sub(r"_embeddings\.weight$", "_embeddings", other)
+    other = other.replace(BIAS, "cls.predictions.output_bias")
+    if other.endswith(".weight"):
+        other, tensor = other.removesuffix("weight") + "kernel", tensor.mT
+    return f"{inside}{other}".replace(".", "/"), tensor
 
 
 def name_in_transformers(model: AnyRoFormer, name: str) -> str | None:

@@ -31,6 +31,7 @@ from .roformer_names import (
     POSITIONS,
     AnyRoFormer,
     FoundTensor,
+    convert_to_original,
     get_encoder,
     name_in_transformers,
     rename_tensors,
@@ -39,6 +40,7 @@ from .roformer_names import (
 __all__ = ["LoadedRoFormer", "check_saving", "load_roformer", "save_roformer"]
 
 HeadKind = Literal["none", "mlm", "classification"]
+Naming = Literal["transformers", "original"]
 
 #: Options of RoFormerConfig, by their keys in config.json.
 _CONFIG_KEYS = {
@@ -73,7 +75,7 @@ class LoadedRoFormer:
     """
 
     model: AnyRoFormer
-    naming: Literal["transformers", "original"]
+    naming: Naming
     loaded: tuple[str, ...]
     left_over: tuple[str, ...]
     missing: tuple[str, ...]
@@ -116,7 +118,7 @@ def load_roformer(
     weights_path, config_path = _find_files(Path(source))
     tensors = _read_tensors(weights_path)
     config = _read_config(config_path, encoding)
-    naming: Literal["transformers", "original"] = "transformers"
+    naming: Naming = "transformers"
     if any("/" in name for name in tensors):
         naming = "original"
     found = rename_tensors(tensors, naming)
@@ -132,21 +134,30 @@ def load_roformer(
     return LoadedRoFormer(model.eval(), naming, tuple(sorted(loaded)), left_over, missing)
 
 
-def save_roformer(model: AnyRoFormer, folder: str | Path) -> Path:
-    """Write config.json and model.safetensors for transformers, atomically; returns the folder.
+def save_roformer(
+    model: AnyRoFormer, folder: str | Path, *, naming: Naming = "transformers"
+) -> Path:
+    """Write config and weights into a folder, atomically; returns the folder.
 
-    ``transformers.AutoModel`` and its relatives load the result. The folder must not exist or be
-    empty.
+    Args:
+        folder: must not exist or be empty.
+        naming: "transformers" for config.json and weights that ``transformers.AutoModel`` and its
+            relatives load; "original" for bert_config.json and the names of the first release.
 
     Raises:
         ValueError: the encoding is another one than RoFormer's, or the folder is not empty.
     """
+    check_choice("naming", naming, get_args(Naming))
     check_saving(model)
     target = resolve_free_folder(Path(folder))
     safetensors = import_extra("safetensors.torch", by="whorl.lab", extra="lab")
     weights = _collect_weights(model)
+    if naming == "original":
+        weights = _rename_to_original(weights)
     contents = {
-        "config.json": format_json(_build_config(model)),
+        "config.json" if naming == "transformers" else "bert_config.json": format_json(
+            _build_config(model)
+        ),
         "model.safetensors": safetensors.save(weights, metadata={"format": "pt"}),
     }
     write_folder(target, contents)
@@ -322,6 +333,18 @@ def _collect_weights(model: AnyRoFormer) -> dict[str, Tensor]:
 def _add_prefix(model: nn.Module, name: str) -> str:
     outside = isinstance(model, RoFormer) or name.startswith(("cls.", "classifier."))
     return name if outside else f"roformer.{name}"
+
+
+def _rename_to_original(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights by their original names, without copies and the table of positions."""
+    found = {}
+    for name, weight in weights.items():
+        short = name.removeprefix("roformer.")
+        if short == POSITIONS or (short == BIAS and DECODER_BIAS in weights):
+            continue
+        other, tensor = convert_to_original(short, weight)
+        found[other] = tensor.contiguous()
+    return found
 
 
 def _build_config(model: AnyRoFormer) -> dict[str, Any]:

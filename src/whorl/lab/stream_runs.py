@@ -49,6 +49,11 @@ def stream_run(
     config = run.load_config()
     check_count("streams", streams)
     count = _resolve_length(length, config.training.length)
+    if count < (least := 2 * config.training.length):
+        raise ValueError(
+            f"length must be at least {least}, twice the trained length, because the loss past it"
+            f" is the question; got {count}."
+        )
     with run.lock():
         model, info = load_decoder(run)
         tokens, title = _cut_streams(run, config, streams, count + 1, text)

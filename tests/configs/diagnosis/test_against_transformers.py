@@ -8,13 +8,14 @@ import torch
 from tests.configs.census import ROTARY, without_timm
 from tests.configs.own_code import config_of as made
 from tests.configs.own_code import tables_of
+from tests.peers import needs_transformers_5
 from whorl.configs import diagnosis
 from whorl.configs.diagnosis import RULES
 from whorl.configs.diagnosis.engine import LLAMA
 from whorl.configs.huggingface import classes, defaults
 
 transformers = pytest.importorskip("transformers")
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), needs_transformers_5]
 
 
 def config_of(name: str, **more: Any) -> Any:

@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 
 from tests.configs.census import ROTARY, without_timm
+from tests.peers import needs_transformers_5
 from whorl.configs import diagnosis
 
 pytest.importorskip("transformers")
+
+pytestmark = needs_transformers_5
 logging.getLogger("transformers").setLevel(logging.ERROR)
 
 

@@ -18,11 +18,12 @@ from tests.configs.census import ROTARY
 from tests.configs.own_code import GATES, Table, config_of, tables_of
 from tests.configs.test_huggingface_census import group_of
 from tests.configs.variants import variants
+from tests.peers import needs_transformers_5
 from whorl.configs import ModelPositions, diagnosis
 from whorl.configs.huggingface import classes
 
 pytest.importorskip("transformers")
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), needs_transformers_5]
 logging.getLogger("transformers").setLevel(logging.ERROR)
 _diagnose = diagnosis.diagnose
 

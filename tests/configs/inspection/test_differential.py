@@ -9,13 +9,14 @@ import torch
 
 from tests.configs.diagnosis.test_differential import agree, cases, tables
 from tests.configs.variants import VARIANTS
+from tests.peers import needs_transformers_5
 from whorl.configs import ConfigError, ModelPositions, read_config
 from whorl.configs.inspection.frameworks import ConfiguredLayers, compare_frameworks, mlx_lm
 
 from .test_executed import frequencies, of_mlx, small, turns_of
 
 pytest.importorskip("transformers")
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), needs_transformers_5]
 logging.getLogger("transformers").setLevel(logging.ERROR)
 SHARE = 4  # of the configs that the doctor is tried on
 

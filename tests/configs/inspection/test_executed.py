@@ -12,11 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.peers import needs_transformers_5
 from whorl import RoPE
 from whorl.configs import presets, read_config
 from whorl.configs.inspection import inspect
 from whorl.configs.inspection.frameworks import ConfiguredLayers, mlx_lm, transformers
 from whorl.configs.inspection.frameworks.base import FrameworkReading
+
+pytestmark = needs_transformers_5
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32_768}
 LLAMA3 = presets.load("llama-3.1-8b")["rope_scaling"]

@@ -10,11 +10,14 @@ import pytest
 import torch
 
 from tests.configs.census import ROTARY, without_timm
+from tests.peers import needs_transformers_5
 from tests.presets import VARIED_PRESETS
 from whorl.configs import presets
 from whorl.configs.inspection import Inspection, ModelExtension, inspect
 
 pytest.importorskip("transformers")
+
+pytestmark = needs_transformers_5
 
 BY = ["linear", "ntk", "ntk_by_parts", "yarn", "llama3", "dynamic_ntk"]
 #: Rotary classes that the census of one axis does not have.

@@ -1,6 +1,7 @@
 """The configs of well-known models that ship with whorl."""
 
 import json
+import re
 from datetime import date
 from pathlib import Path
 
@@ -10,6 +11,12 @@ from whorl.configs import ConfigError, diagnosis, presets, read_config
 from whorl.configs.inspection import inspect
 
 FOLDER = Path(presets.__file__).parent
+#: A file at one commit, or a thread.
+ADDRESS = re.compile(
+    r"https://github\.com/[\w.-]+/[\w.-]+/(blob/[0-9a-f]{40}/[\w./-]+|pull/[0-9]+)"
+)
+#: Presets whose numbers no copy that could be named has.
+WITHOUT_COPY = {"glm-4-9b", "modernbert-base"}
 
 
 def test_every_file_is_a_preset_with_its_source() -> None:
@@ -20,8 +27,8 @@ def test_every_file_is_a_preset_with_its_source() -> None:
         assert config["_source"].startswith("https://huggingface.co/")
         assert presets.get_repository(config).count("/") == 1
         assert date.fromisoformat(config["_recorded"]) >= date(2026, 11, 16)
-        if config["_recorded"] > "2026-11-16":  # read in a copy
-            assert config["_copy"].startswith(("https://github.com/", "as transformers", "in the"))
+        if name not in WITHOUT_COPY:
+            assert ADDRESS.fullmatch(config["_copy"]), name
         assert config == json.loads((FOLDER / f"{name}.json").read_text())
 
 
@@ -74,5 +81,11 @@ def test_a_repository_has_its_published_preset() -> None:
 
 def test_the_pages_say_how_many_there_are() -> None:
     docs = Path(__file__).parents[3] / "docs"
+    copied = [each for each in presets.describe() if each["copy"] is not None]
+    assert {each["name"] for each in presets.describe()} - WITHOUT_COPY == {
+        each["name"] for each in copied
+    }
+    named = sum(each["inferred"] is None for each in copied)
+    assert f"{named} of the {len(copied)} copies name" in (docs / "configs.md").read_text()
     assert f"of {len(presets.names())} published models" in (docs / "configs.md").read_text()
     assert f"--list shows {len(presets.names())}" in (docs / "inspect.md").read_text()

@@ -1,4 +1,7 @@
-"""Contestants of the benchmark of models: the same model twice, once with whorl installed.
+"""Contestants of the benchmark of models: the same model as it is, and with whorl installed.
+
+Where positions are a bias, a third one has whorl and no positions: what a bias that costs nothing
+would gain.
 
 Each has a process of its own.
 """
@@ -14,7 +17,7 @@ from torch import Tensor
 from whorl._support.extras import import_extra
 from whorl.bench.contestants import Contestant, ContestantMakers
 
-from .plan import INSTALLED, STOCK, Cell
+from .plan import BOUND, STOCK, Cell
 from .process import ModelProcess
 
 __all__ = ["build_call", "build_contestants", "build_model"]
@@ -60,21 +63,21 @@ def build_model(kind: str) -> Any:
 
 
 def build_contestants(cell: Cell, processes: ExitStack) -> ContestantMakers:
-    """The model as transformers runs it, then with whorl; ``processes`` ends those of both."""
+    """The model as transformers runs it, then with whorl; ``processes`` ends those of all."""
     expected: list[Tensor] = []
     return [
         (name, partial(_build_contestant, name, cell, processes, expected))
-        for name in (STOCK, INSTALLED)
+        for name in cell.contestants
     ]
 
 
 def build_call(name: str, cell: Cell) -> tuple[Callable[[], Tensor], int]:
     """The work of a cell, and how many tokens after another it is: 1 unless it decodes."""
     model = build_model(cell.model)
-    if name == INSTALLED:
-        from whorl import hf
+    if name != STOCK:
+        from whorl import NoPE, hf
 
-        hf.install(model)
+        hf.install(model, NoPE() if name == BOUND else None)
     source = torch.Generator().manual_seed(0)
     tokens = torch.randint(_VOCAB, (cell.batch, cell.length + _STEPS), generator=source)
     if cell.work == "decode":
@@ -130,6 +133,8 @@ def _build_contestant(
         if name == STOCK:
             expected.append(found)
             return None
+        if name == BOUND:
+            return None  # another model, which is not compared
         difference = float((found - expected[0]).abs().max() / expected[0].abs().max())
         return None if difference <= _NEAR else f"differs from transformers by {difference:.1e}"
 

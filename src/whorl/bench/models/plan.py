@@ -1,6 +1,7 @@
 """Cells and effort of the benchmark of models, and the results of a cell."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from whorl.bench.cells import BenchmarkCell, BenchmarkCellResult, BenchmarkResult
@@ -8,18 +9,22 @@ from whorl.bench.measure import Timing
 from whorl.bench.plan import BenchmarkPlan
 from whorl.bench.render import format_threads
 
-__all__ = ["INSTALLED", "MODELS", "STOCK", "Cell", "CellResult", "Plan", "Result", "Work"]
+__all__ = ["BOUND", "INSTALLED", "MODELS", "STOCK", "Cell", "CellResult", "Plan", "Result", "Work"]
 
-STOCK, INSTALLED = "stock", "installed"
+#: BOUND is the model with whorl and no positions, whose outputs are others: no positions cost less.
+STOCK, INSTALLED, BOUND = "stock", "installed", "bound"
 #: Models by the names of their ``model_type``; T5 without its decoder.
 MODELS = ("bloom", "mpt", "t5", "deberta-v2", "llama")
 #: Those that do not decode.
 ENCODERS = ("t5", "deberta-v2")
+#: Those whose positions are added to the scores.
+BIASED = ("bloom", "mpt", "t5", "deberta-v2")
 
 #: What is timed: all tokens at once, one token after as many in a cache, or forward and backward;
 #: or the memory that all tokens at once need.
 Work = Literal["prefill", "decode", "training", "memory"]
 
+_TITLES = {STOCK: "transformers", INSTALLED: "with whorl", BOUND: "without positions"}
 _LENGTHS = (512, 1024, 2048, 4096)
 
 
@@ -39,6 +44,12 @@ class Cell(BenchmarkCell):
         return f"{self.model}/{self.work}/{self.batch}x{self.length}/{self.threads}"
 
     @property
+    def contestants(self) -> tuple[str, ...]:
+        """The names of its contestants; prefill and training of a model with a bias have three."""
+        bound = self.model in BIASED and self.work in ("prefill", "training")
+        return (STOCK, INSTALLED, BOUND) if bound else (STOCK, INSTALLED)
+
+    @property
     def label(self) -> str:
         return (
             f"{self.model}, {self.work}, {self.batch} x {self.length} tokens,"
@@ -52,8 +63,9 @@ class Plan(BenchmarkPlan):
 
     repeats: rounds, in each of which both models run once; more until a cell has taken
         least_seconds.
-    starts: how often both processes are started afresh for a cell. The same model in two processes
+    starts: how often the processes are started afresh for a cell. The same model in two processes
         differs by a few percent for as long as they last, by where its memory happens to be.
+    shapes: beginnings of the keys of the cells to measure, such as "t5/prefill"; None for all.
     """
 
     models: tuple[str, ...] = MODELS
@@ -63,6 +75,7 @@ class Plan(BenchmarkPlan):
     repeats: int = 6
     least_seconds: float = 10.0
     starts: int = 3
+    shapes: tuple[str, ...] | None = None
 
     EFFORT: ClassVar[tuple[str, ...]] = ("repeats", "least_seconds", "starts")
     PEERS: ClassVar[str] = "a model is compared with itself, as transformers runs it"
@@ -70,6 +83,13 @@ class Plan(BenchmarkPlan):
     def __post_init__(self) -> None:
         sizes = (*self.lengths, self.memory_length, self.starts)
         self.check_least("lengths, threads, repeats and starts", sizes)
+        keys = [cell.key for cell in replace(self, shapes=None).list_cells()] if self.shapes else []
+        for shape in self.shapes or ():
+            if not any(key.startswith(shape) for key in keys):
+                raise ValueError(
+                    f"shapes must begin keys of cells, such as 't5/prefill' or"
+                    f" 'llama/decode/1x512'; got {shape!r}."
+                )
 
     @classmethod
     def quick(cls) -> "Plan":
@@ -78,13 +98,25 @@ class Plan(BenchmarkPlan):
 
     def list_cells(self) -> list[Cell]:
         """All cells, in the order of the thread counts."""
-        return [
+        cells = [
             Cell(model, work, length, batch, threads)
             for threads in self.threads
             for model in self.models
             for work in self.works
             for batch, length in self._list_sizes(model, work)
         ]
+        return cells if self.shapes is None else [c for c in cells if c.key.startswith(self.shapes)]
+
+    def select(
+        self,
+        *,
+        peers: Sequence[str] | None = None,
+        threads: Sequence[int] | None = None,
+        shapes: Sequence[str] | None = None,
+    ) -> "Plan":
+        """The same plan with other thread counts, or with those cells only; peers are refused."""
+        found = super().select(peers=peers, threads=threads)
+        return found if shapes is None else replace(found, shapes=tuple(shapes))
 
     def _list_sizes(self, model: str, work: Work) -> list[tuple[int, int]]:
         """Rows and tokens of each; training takes long, and so does DeBERTa on long texts."""
@@ -109,7 +141,7 @@ class Result(BenchmarkResult):
 
     @property
     def title(self) -> str:
-        return "transformers" if self.name == STOCK else "with whorl"
+        return _TITLES[self.name]
 
     @property
     def value(self) -> float | None:
@@ -131,3 +163,8 @@ class CellResult(BenchmarkCellResult[Cell, Result]):
     def gain(self) -> float | None:
         """Time or memory of transformers, divided by that with whorl."""
         return self.compute_ratio(STOCK)
+
+    @property
+    def most(self) -> float | None:
+        """The same without positions: what no attention with positions can exceed by much."""
+        return self.compute_ratio(STOCK, BOUND)

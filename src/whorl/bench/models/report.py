@@ -33,6 +33,8 @@ _TITLES = {
     "llama": "Llama",
 }
 _HEADS = ("", "transformers", "with whorl", "transformers / with whorl")
+#: Of a column that is shown where a model was also timed without positions.
+_MOST = "transformers / without positions"
 
 
 @dataclass(frozen=True)
@@ -48,20 +50,11 @@ class Report(BenchmarkReport[CellResult]):
 
     def build_tables(self) -> list[TextTable]:
         """A table for each kind of work and number of threads."""
-        kinds = dict.fromkeys((cell.cell.work, cell.cell.threads) for cell in self.cells)
-        return [
-            TextTable(
-                f"{_describe_work(work)}, {format_threads(threads)}",
-                _HEADS,
-                [
-                    _build_row(cell)
-                    for cell in self.cells
-                    if (cell.cell.work, cell.cell.threads) == (work, threads)
-                    and cell.gain is not None
-                ],
-            )
-            for work, threads in kinds
-        ]
+        kinds: dict[tuple[str, int], list[CellResult]] = {}
+        for cell in self.cells:
+            if cell.gain is not None:
+                kinds.setdefault((cell.cell.work, cell.cell.threads), []).append(cell)
+        return [_build_table(work, threads, cells) for (work, threads), cells in kinds.items()]
 
 
 def _describe_work(work: str) -> str:
@@ -71,6 +64,14 @@ def _describe_work(work: str) -> str:
         "training": "Forward and backward",
         "memory": "Memory besides the weights",
     }[work]
+
+
+def _build_table(work: str, threads: int, cells: Sequence[CellResult]) -> TextTable:
+    title = f"{_describe_work(work)}, {format_threads(threads)}"
+    if all(cell.most is None for cell in cells):
+        return TextTable(title, _HEADS, [_build_row(cell) for cell in cells])
+    rows = [(*_build_row(cell), format_ratio(cell.most)) for cell in cells]
+    return TextTable(title, (*_HEADS, _MOST), rows)
 
 
 def _build_row(cell: CellResult) -> tuple[str, ...]:

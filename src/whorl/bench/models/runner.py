@@ -19,7 +19,7 @@ __all__ = ["main", "measure_cell", "run"]
 
 
 def measure_cell(cell: Cell, plan: Plan) -> CellResult:
-    """The results of one cell; both models are compared before they are timed."""
+    """The results of one cell; models that must agree are compared before they are timed."""
     if cell.work == "memory":
         return CellResult(cell, tuple(_measure_memory(name, cell) for name in (STOCK, INSTALLED)))
     samples: dict[str, list[float]] = {}

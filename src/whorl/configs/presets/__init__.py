@@ -1,10 +1,12 @@
 """Configs of well-known models, to try things on: the keys about positions, without weights.
 
-The values are those that the makers of the models published. Three keys of each file say so:
+The values are those that the makers of the models published. These keys of each file say so:
 
     _source    the published config
-    _copy      what was read, where that was a copy of it in a public repository
-    _recorded  the day on which it was
+    _copy      the file or thread of a public repository in which it was read
+    _entry     its name there, where several are
+    _inferred  how the copy was recognised, where it does not name the model in full
+    _recorded  the day on which it was read
 
 A preset is read like any other config: ``whorl.read_config("llama-3.1-8b")``.
 """
@@ -17,7 +19,10 @@ from typing import Any
 from whorl._support.words import quote, suggest_name
 from whorl.configs.model import ConfigError
 
-__all__ = ["describe", "find", "find_repository", "get_repository", "load", "names"]
+__all__ = ["NOTES", "describe", "find", "find_repository", "get_repository", "load", "names"]
+
+#: Keys that are not those of the model.
+NOTES = ("_source", "_copy", "_recorded")
 
 _HUB = re.compile(r"https://huggingface\.co/([^/]+/[^/]+)/blob/")
 
@@ -78,6 +83,8 @@ def _describe(name: str, data: dict[str, Any]) -> dict[str, Any]:
         "context": text["max_position_embeddings"],
         "source": data["_source"],
         "copy": data.get("_copy"),
+        "entry": data.get("_entry"),
+        "inferred": data.get("_inferred"),
         "recorded": data["_recorded"],
     }
 

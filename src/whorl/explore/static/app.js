@@ -1,12 +1,13 @@
 // The first page: a config, the results of inspect and doctor, charts that change with the sliders.
 
 import { $, ask, brief, copy, el, later, latest, save, tell, words } from "./common.js";
-import { Chart } from "./charts.js";
 import { Dials } from "./dials.js";
 import { Extension } from "./extend.js";
 import { Fields } from "./fields.js";
 import { limits, vector } from "./limits.js";
 import { read, write } from "./link.js";
+import { showReport } from "./report.js";
+import { countNewAngles, envelopeOf, listByDistance, listRules, listWavelengths, makeChart, makeHeatMap, makePart } from "./views.js";
 
 const FRESH = { group: null, length: null, base: null, method: "config", factor: 4, trained: null, pair: null, distance: 16, pins: [] };
 const PLAIN = ["config", "none"];
@@ -22,28 +23,13 @@ const say = (text) => { $("#say").textContent = text; };
 const pick = (pair) => { state.pair = state.pair === pair ? null : pair; render(); };
 const over = (pair, from) => { for (const chart of [charts.wavelengths, charts.angles]) chart.follow(pair, from); };
 const far = (x, from) => { for (const chart of [charts.likeness, charts.decay]) chart.follow(x, from); };
-const pairs = { label: "pair, from fastest to slowest", name: "pair" };
-const apart = { label: "distance, in tokens", name: "distance", log: true };
 const charts = {
-  wavelengths: new Chart($("#wavelengths"), {
-    id: "wavelengths", title: "Wavelength of each pair", x: pairs, pick, over,
-    y: { label: "tokens in a full rotation", log: true, unit: " tokens" },
-    note: "Disc: kept. Diamond: blended. Open: interpolated. Red ring: the pair has out-of-distribution angles at this length. Above a line, the wavelength is longer than that number of tokens.",
-  }),
-  angles: new Chart($("#angles"), {
-    id: "angles", title: "Angle between two tokens", x: pairs, pick, over,
-    y: { label: "degrees", range: [-180, 180], ticks: [-180, -90, 0, 90, 180], unit: "\u00b0" },
-  }),
-  likeness: new Chart($("#likeness"), {
-    id: "likeness", title: "How alike distances look", x: apart, over: far,
-    y: { label: "mean cosine of all pairs", range: [-0.2, 1] },
-    note: "1 is distance 0. Where a curve rises again, far tokens look near: aliasing. Drawn at 257 distances.",
-  }),
-  decay: new Chart($("#decay"), {
-    id: "decay", title: "Decay with distance", x: apart, over: far,
-    y: { label: "relative size", range: [-0.2, 1] },
-  }),
+  wavelengths: makeChart("wavelengths", { pick, over }),
+  angles: makeChart("angles", { pick, over }),
+  likeness: makeChart("likeness", { over: far }),
+  decay: makeChart("decay", { over: far, y: { label: "relative size", range: [-0.2, 1] } }),
 };
+const heat = makeHeatMap();
 const dials = new Dials($("#dials"));
 const extension = new Extension($("#longer"), () => ({ source: state.source, trained: known.trained == null ? state.trained : null }));
 
@@ -113,50 +99,45 @@ function troubled() {
   const why = faults.length ? "Nothing to draw; the reason is above." : unread ? "Nothing to draw, because the config cannot be read."
     : known.problem ?? "Nothing to draw; the reason is above.";
   for (const chart of Object.values(charts)) chart.draw({ message: why });
+  heat.draw([], why);
   $("#dials").hidden = true;
   $("#live").textContent = "";
 }
 
 function draw() {
   const { curves } = shown;
-  const numbered = curves.map((one, n) => [one, n]).filter(([one]) => !one.error);
-  const x = curves[0].inv_freq.map((_, n) => n);
-  const rules = [];
-  const rule = (y, label) => y && !rules.some((one) => one.y === y) && rules.push({ y, label: `${label} ${words(y)}` });
-  rule(shown.trained, "trained on");
-  rule(shown.window, "window");
-  rule(shown.length, "length");
-  const told = (one, n) => [one.statuses[n], one.factors[n] && one.factors[n] !== 1 ? `divided by ${words(one.factors[n])}` : null, one.new[n] ? "out-of-distribution angles" : null].filter(Boolean).join(", ");
+  const parts = curves.flatMap((one, n) => (one.error ? [] : [makePart(shown, n, one.label, slot(n))]));
   charts.wavelengths.draw({
-    rules, marked: state.pair,
-    series: numbered.map(([one, n]) => ({
-      label: one.label, slot: slot(n), x, y: one.wavelengths, marks: x.map((i) => one.statuses[i] ?? "kept"),
-      rings: one.new, words: x.map((i) => told(one, i)),
-    })),
+    series: listWavelengths(parts), marked: state.pair,
+    rules: listRules([[shown.trained, "trained on"], [shown.window, "window"], [shown.length, "length"]]),
   });
+  const x = curves[0].inv_freq.map((_, n) => n);
   charts.angles.draw({
     marked: state.pair,
-    series: numbered.map(([one, n]) => ({ label: one.label, slot: slot(n), x, y: one.angles, marks: x.map(() => "kept"), small: true })),
+    series: parts.map(({ label, slot, curve }) => ({ label, slot, x, y: curve.angles, marks: x.map(() => "kept"), small: true })),
     note: `Two tokens ${words(shown.distance)} apart, the distance of the dials below; fast pairs have rotated many times, slow ones hardly at all.`,
   });
-  const message = shown.distances.length ? null : `No chart, because ${shown.why}`;
-  const lines = (values) => numbered.filter(([, n]) => values[n]).map(([one, n]) => ({ label: one.label, slot: slot(n), x: shown.distances, y: values[n], dash: n === 0 && curves.length > 1 }));
-  charts.likeness.draw({ message, series: message ? [] : lines(shown.likeness) });
-  charts.decay.draw({
-    message,
-    series: message ? [] : [...lines(shown.envelopes.map((one) => one && one.map((v) => v / one[0]))).map((one) => ({ ...one, label: `envelope, ${one.label}` })),
-      ...shown.scores.map((one, n) => ({ label: `score, ${one.name}`, slot: 8 + n, dash: n === 1, x: shown.distances, y: one.mean }))],
-    note: message ? "" : `Envelope f(m) over f(0) = ${words(shown.envelopes[shown.focus][0])}; ${shown.why_no_scores ? `no scores, because ${shown.why_no_scores}` : `scores over |q| |k|, ${curves[shown.focus]?.label}, with the attention scale, means over ${shown.scores[0].count} random q and k. Scores of unrelated q and k do not fall: they stay around 0.`}`,
-  });
+  drawByDistance(parts);
   const current = curves[shown.focus ?? 0];
   $("#dials").hidden = false;
   dials.show({ frequencies: current.inv_freq, wavelengths: current.wavelengths, chosen: state.pair, distance: shown.distance, likeness: current.likeness, label: current.label });
-  const now = numbered.at(numbered.length > 1 ? 1 : 0)[0];
+  const now = parts.at(parts.length > 1 ? 1 : 0).curve;
   const upto = now.reach > start.limits.length.most ? "at any length shown here" : `up to ${words(now.reach)} tokens`;
   const reach = now.reach == null ? "" : `; ${now.follows ? "with the frequencies of this length, " : ""}no out-of-distribution angle ${upto}`;
-  const fresh = now.new.filter(Boolean).length;
   if (shown.focused && curves[1].error) $("#live").textContent = `${curves[1].label} cannot be drawn; the reason is above.`;
-  else $("#live").textContent = `${now.label}, at ${words(shown.length)} tokens: ${fresh ? `${fresh} pairs have out-of-distribution angles` : now.new.length ? "no pair has an out-of-distribution angle" : "out-of-distribution angles are not known"}${reach}; attention scale ${words(now.attention_scale)}.`;
+  else $("#live").textContent = `${now.label}, at ${words(shown.length)} tokens: ${countNewAngles(now)}${reach}; attention scale ${words(now.attention_scale)}.`;
+}
+
+function drawByDistance(parts) {
+  const message = shown.distances.length ? null : `No chart, because ${shown.why}`;
+  heat.draw(parts, message);
+  charts.likeness.draw({ message, series: listByDistance(parts, (one) => one.likeness) });
+  if (message) return charts.decay.draw({ message });
+  const envelopes = listByDistance(parts, envelopeOf).map((one) => ({ ...one, label: `envelope, ${one.label}` }));
+  const scores = shown.scores.map((one, n) => ({ label: `score, ${one.name}`, slot: 8 + n, dash: n === 1, x: shown.distances, y: one.mean }));
+  const why = shown.why_no_scores ? `no scores, because ${shown.why_no_scores}`
+    : `scores over |q| |k|, ${shown.curves[shown.focus]?.label}, with the attention scale, means over ${shown.scores[0].count} random q and k. Scores of unrelated q and k do not fall: they stay around 0.`;
+  charts.decay.draw({ series: [...envelopes, ...scores], note: `Envelope f(m) over f(0) = ${words(shown.envelopes[shown.focus][0])}; ${why}` });
 }
 
 // Results of inspect and doctor ----------------------------------------------------------------
@@ -173,29 +154,11 @@ const tellAll = latest(async () => {
     trouble.report = error.fault ? error.message : null;
   }
   troubled();
-  said();
-  extension.refresh(known.problem == null && trouble.report == null);
-});
-
-function said() {
-  const unread = trouble.report ? "Not known, because whorl failed; see above." : "This cannot be read; the reason is beside the config.";
-  $("#verdict").textContent = known.verdict ?? unread;
-  const rows = (facts) => facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]);
-  $("#facts").replaceChildren(
-    ...known.groups.map((group) => el("details", {}, el("summary", {}, `${group.title}, ${known.seen}`), el("dl", {}, ...rows(group.facts)))),
-    ...[...new Set(known.frameworks.map((one) => one.config))].map((of) => el("details", {}, el("summary", {}, `How others read it, ${of}`),
-      el("dl", {}, ...rows(known.frameworks.filter((one) => one.config === of).map((one) => [one.framework, [one.outcome + (one.differs.length ? ` (${one.differs.join(", ")})` : ""), ...one.remarks].join(". ")]))))),
-    ...known.notes.map((note) => el("p", { class: "quiet" }, note)));
-  const counts = Object.entries(known.counts).filter(([, n]) => n).map(([name, n]) => `${n} ${name}${n > 1 ? "s" : ""}`);
-  const clean = Object.keys(known.counts).length ? "Nothing found." : trouble.report ? "Not examined." : "Not examined, because it cannot be read.";
-  $("#doctor-of").textContent = known.findings_of ? `, ${known.findings_of}` : "";
-  $("#counts").textContent = counts.length ? `${counts.join(", ")}.` : clean;
-  $("#findings").replaceChildren(...known.findings.map((one) => el("li", { class: one.severity },
-    el("p", {}, el("b", {}, one.severity), " ", el("code", {}, one.rule), one.where ? ` at ${one.where}` : ""),
-    el("p", {}, one.message), el("p", { class: "quiet" }, one.remedy))));
+  showReport(known, trouble.report != null);
   dialects();
   controls();
-}
+  extension.refresh(known.problem == null && trouble.report == null);
+});
 
 /** The dialects in which the config is offered, its own first. */
 function dialects() {

@@ -1,4 +1,4 @@
-// Shared by both pages: elements, requests, formatted numbers, files to save.
+// Shared by all pages: elements, requests, formatted numbers, files to save.
 
 export const $ = (selector, root = document) => root.querySelector(selector);
 

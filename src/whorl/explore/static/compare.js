@@ -1,4 +1,4 @@
-// The second page: biases by distance, the report card, results of the lab.
+// The page of encodings: biases by distance, the report card, results of the lab.
 
 import { $, ask, el, latest, tell, words } from "./common.js";
 import { Chart } from "./charts.js";

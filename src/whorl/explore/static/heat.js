@@ -3,33 +3,44 @@
 
 import { brief, el } from "./common.js";
 
-const HEIGHT = 230;
-
 export class HeatMap {
   /** figure: an element to fill. */
   constructor(figure, title, note) {
-    this.maps = [];
+    this.drawn = [];
     this.row = el("div", { class: "heat" });
-    figure.append(el("div", { class: "head" }, el("h3", {}, title)), this.row, el("p", { class: "quiet" }, note));
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw(this.maps));
+    this.note = el("p", { class: "quiet" }, note);
+    figure.append(el("div", { class: "head" }, el("h3", {}, title)), this.row, this.note);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw(...this.drawn));
   }
 
-  /** maps: [{label, pairs, distances, values}], values as bytes 0 .. 254 in base64, row by row. */
-  draw(maps) {
-    this.maps = maps;
+  /**
+   * parts: [{label, heat: {pairs, distances, values}}], values as bytes 0 .. 254 in base64, row by row;
+   * parts without a heat are left out. message: text to show instead.
+   */
+  draw(parts, message = null) {
+    this.drawn = [parts, message];
+    this.note.hidden = message != null;
+    if (message != null) return this.row.replaceChildren(el("p", { class: "silent" }, message));
     const style = getComputedStyle(document.documentElement);
-    const [low, middle, high] = ["--s4", "--ground", "--s1"].map((name) => channels(style.getPropertyValue(name)));
-    this.row.replaceChildren(...maps.map((map) => el("div", {},
-      el("p", { class: "quiet" }, map.label), paint(map, low, middle, high),
-      el("p", { class: "quiet ends" }, el("span", {}, `distance ${brief(map.distances[0])}`), el("span", {}, brief(map.distances.at(-1)))))));
+    const colours = ["--s4", "--ground", "--s1"].map((name) => channels(style.getPropertyValue(name)));
+    this.row.replaceChildren(...parts.filter((one) => one.heat).map((one) => map(one, colours)));
   }
 }
 
-function paint(map, low, middle, high) {
-  const width = map.distances.length, height = map.pairs.length, bytes = atob(map.values);
+/** A map with its name above, pairs at its left, and distances below. */
+function map({ label, heat }, colours) {
+  const [first, last] = [heat.distances[0], heat.distances.at(-1)].map(brief);
+  return el("div", {}, el("p", { class: "quiet" }, label),
+    el("div", { class: "ends down" }, el("span", {}, `pair ${heat.pairs[0]}`), el("span", {}, `pair ${heat.pairs.at(-1)}`)),
+    paint(label, heat, colours),
+    el("p", { class: "quiet ends" }, el("span", {}, `distance ${first}`), el("span", {}, last)));
+}
+
+function paint(label, heat, [low, middle, high]) {
+  const width = heat.distances.length, height = heat.pairs.length, bytes = atob(heat.values);
   const canvas = el("canvas", {
-    width, height, role: "img", style: `height: ${HEIGHT}px`,
-    "aria-label": `Cosines by pair and distance, ${map.label}: fast pairs above, ${height} rows`,
+    width, height, role: "img",
+    "aria-label": `Cosines by pair and distance, ${label}: fast pairs above, ${height} rows`,
   });
   const context = canvas.getContext("2d"), image = context.createImageData(width, height);
   for (let n = 0; n < width * height; n += 1) {

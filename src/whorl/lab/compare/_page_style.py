@@ -12,7 +12,7 @@ STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--ink);
   font: 16px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; }
-main { max-width: 66rem; margin: 0 auto; padding: 3.5rem 1.5rem 5rem; }
+main { max-width: 73rem; margin: 0 auto; padding: 3.5rem 1.5rem 5rem; }
 h1 { font-size: 2rem; line-height: 1.2; letter-spacing: -.02em; margin: 0 0 .4rem; }
 h2 { font-size: 1.2rem; letter-spacing: -.01em; margin: 3.2rem 0 .8rem; }
 h3 { font-size: 1rem; margin: 1.8rem 0 .6rem; }
@@ -27,7 +27,7 @@ pre { background: var(--wash); border: 1px solid var(--line); border-radius: 6px
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums;
   min-width: 100%; }
-th, td { padding: .38rem .55rem; text-align: right; white-space: nowrap;
+th, td { padding: .38rem .43rem; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--line); }
 thead th { vertical-align: bottom; border-bottom: 1px solid var(--quiet); font-weight: 500;
   white-space: normal; line-height: 1.25; }
@@ -67,7 +67,7 @@ summary { cursor: pointer; font-weight: 500; }
 footer { margin-top: 3.5rem; border-top: 1px solid var(--line); padding-top: 1rem; }
 @media (max-width: 40rem) {
   main { padding: 2rem 1rem 3rem; } h1 { font-size: 1.55rem; } .lead { font-size: 1rem; }
-  tbody th { white-space: normal; overflow-wrap: anywhere; min-width: 6.5rem; }
+  tbody th { white-space: normal; overflow-wrap: anywhere; min-width: 9.2rem; }
   .claims li { grid-template-columns: 1fr; }
   .wide { display: none; } .narrow { display: block; } .narrow svg { min-width: 0; } }
 @media print {

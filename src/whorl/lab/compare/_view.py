@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from whorl.lab.tasks import TASK_NAMES, get_task
+
+from .decisions import LEAST_GAIN, LEAST_SHARE
 from .noise import ACCURACY_NOISE, compute_noise, find_deviation
 from .statistics import estimate
 from .thresholds import FLAT, HOLDS
@@ -225,9 +228,10 @@ class ComparisonView:
         """Rows that keep their loss or accuracy at the longest length, the best there first.
 
         Where accuracy is measured, rows with less than half of the best accuracy at the trained
-        length are left out: they have not learned the task.
+        length are left out: they have not learned the task. So are rows that predict text hardly
+        better than token frequencies: what was not learned cannot be lost.
         """
-        rows = self.rows
+        rows = self._list_learned()
         values = [
             (self.get_value(row, self.trained_length), self.get_value(row, self.longest))
             for row in rows
@@ -236,10 +240,35 @@ class ComparisonView:
 
     def has_same_steady_rows(self) -> bool:
         """Whether the rows that keep their loss are those that did with a third of the steps."""
-        rows = self.rows
+        rows = self._list_learned()
         ends = (self.trained_length, self.longest)
         values = [tuple(self._get_third(row, end) for end in ends) for row in rows]
         return [rows[n] for n in self._find_steady(values)] == self.list_steady()
+
+    @property
+    def guess(self) -> float | None:
+        """The loss of token frequencies, or the accuracy of guessing; None if it is not known."""
+        if not self.is_accuracy:
+            return read_number(self.settings.get("frequencies_loss"))
+        task = str(self.settings.get("task"))
+        return get_task(task).chance if task in TASK_NAMES else None
+
+    def has_learned(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row predicts better than guessing, also if it is not known.
+
+        A row with a scaling has learned if the row that was trained has.
+        """
+        guess = self.guess
+        names = {one["name"]: one for one in self.comparison["rows"]}
+        value = self.get_value(names.get(row["trained_as"], row), self.trained_length)
+        if guess is None:
+            return True
+        if self.is_accuracy:
+            return value is not None and value > guess + LEAST_SHARE * (1 - guess)
+        return value is not None and value < guess - LEAST_GAIN
+
+    def _list_learned(self) -> list[Mapping[str, Any]]:
+        return [row for row in self.rows if self.has_learned(row)]
 
     def _find_steady(self, values: Sequence[tuple[float | None, ...]]) -> list[int]:
         """Indices of the pairs at the trained and the longest length that are nearly the same."""

@@ -153,6 +153,7 @@ def build_comparison(
             "seeds": seeds,
             "windows": windows,
             "factor": config.evaluation.factor,
+            "frequencies_loss": _get_first_evaluation(entries)["frequencies_loss"],
             **{
                 name: getattr(config.model, name)
                 for name in ("kind", "attention", "layers", "width", "heads", "qk_norm")

@@ -22,7 +22,25 @@ def write_verdict(view: ComparisonView) -> str:
     """Two sentences, or one if there are no rows."""
     if not view.comparison["rows"]:
         return "No run has finished, so there is nothing to compare yet."
+    if not any(map(view.has_learned, view.comparison["rows"])):
+        return _describe_no_learning(view)
     return f"{_judge_longer_texts(view)} {_judge_trained_length(view)}"
+
+
+def _describe_no_learning(view: ComparisonView) -> str:
+    """Where no model predicts better than token frequencies, nothing shows what positions do."""
+    length = view.trained_length
+    ranked = view.rank_rows(length)
+    best = next((row for row in ranked if row["trained_as"] == row["name"]), ranked[0])
+    value = view.get_value(best, length)
+    found = "has no finite loss" if value is None else f"has {_format_range(view, [best], length)}"
+    return (
+        f"Choose nothing by this: no encoding has learned enough. After {view.settings['steps']}"
+        f" steps the best one, {best['name']}, {found} at the trained length of {length}"
+        f" {view.unit}, where {'guessing' if view.is_accuracy else 'token frequencies'} alone"
+        f" {'gives' if view.is_accuracy else 'give'} {view.format_value(view.guess)}; train for"
+        f" more steps {_describe_size(view)}."
+    )
 
 
 def _judge_longer_texts(view: ComparisonView) -> str:

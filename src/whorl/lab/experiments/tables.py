@@ -14,7 +14,9 @@ __all__ = ["build_terminal_tables", "list_tables", "render_brief", "render_markd
 _MISSING = "\u2013"
 # Heads of columns that are no measures of the experiment.
 _FACTS = {"parameters": "parameters", "step_seconds": "ms a step"}
-_STYLES = {"lower": "green", "higher": "red", "tied": "cyan", "not yet": "yellow"}
+# The measure that stands beside another one, at the trained length only.
+_OTHERS = {"loss": "accuracy", "accuracy": "loss"}
+_STYLES = {"lower": "blue", "higher": "magenta", "tied": "green", "not yet": "yellow"}
 
 
 def list_tables(result: Mapping[str, Any]) -> list[ReportTable]:
@@ -48,7 +50,8 @@ def render_markdown(result: Mapping[str, Any]) -> str:
 def render_brief(result: Mapping[str, Any]) -> str:
     """What a page of documentation shows of a result: the sentence, its values, how it was made.
 
-    The report has the rest: differences with their intervals, tables of the experiment, notes.
+    With the tables of the experiment. The report has the rest: differences with their intervals,
+    and notes.
     """
     parts = [f"> {result['sentence']}"]
     sections = dict.fromkeys(x.section for x in _read_labels(result) if x.id in result["judged"])
@@ -61,9 +64,13 @@ def render_brief(result: Mapping[str, Any]) -> str:
             for m, row in enumerate(table.rows)
         ]
         parts += [f"{table.title}:", render_table([table.heads[n] for n in keep], body)]
+    for one in result["tables"]:
+        parts += [f"{one['title']}:", render_table(one["heads"], one["rows"], numbers=False)]
+        parts += [one["note"]] if one["note"] else []
     minutes = sum(row["facts"].get("seconds", 0) * len(row["seeds"]) for row in result["rows"]) / 60
-    spent = f" All runs of the full length took {minutes:.0f} minutes of one core." * (minutes >= 1)
-    return "\n\n".join([*parts, format_headline(result) + spent]) + "\n"
+    # Those that ran at the same time, and what else the machine did, are in them.
+    spent = f" Runs of the full length took {minutes:.0f} minutes by the clock, added up."
+    return "\n\n".join([*parts, format_headline(result) + spent * (minutes >= 1)]) + "\n"
 
 
 def build_terminal_tables(result: Mapping[str, Any]) -> Iterator[Any]:
@@ -97,11 +104,13 @@ def build_terminal_tables(result: Mapping[str, Any]) -> Iterator[Any]:
 def _build_values(result: Mapping[str, Any], section: str) -> ReportTable:
     """Means of the judged quantities by row, with half the interval over seeds."""
     measures = _select_measures(result, section)
+    others = _find_other_measure(result, measures)
+    columns = [*measures, *others]
     shown = [row for row in result["rows"] if any(one.id in row["values"] for one in measures)]
     facts = [("parameters", ",.0f"), ("step_seconds", ".1f")]
     facts = [x for x in facts if not section and any(x[0] in row["facts"] for row in shown)]
     bold = set()
-    for m, measure in enumerate(measures, start=1):
+    for m, measure in enumerate(columns, start=1):
         found = {n: _get_mean(row, measure) for n, row in enumerate(shown)}
         known = {n: value for n, value in found.items() if value is not None}
         if known:
@@ -110,13 +119,14 @@ def _build_values(result: Mapping[str, Any], section: str) -> ReportTable:
             bold |= {(n, m) for n, value in known.items() if measure.format_value(value) == text}
     rows = []
     for row in shown:
-        cells = [_format_cell(row, measure) for measure in measures]
+        cells = [_format_cell(row, measure) for measure in columns]
         for name, form in facts:
             value = row["facts"].get(name)
             scale = 1000 if name == "step_seconds" else 1
             cells.append(_MISSING if value is None else format(scale * value, form))
         rows.append([row["name"], *cells])
     heads = ["", *(_shorten_label(one, measures, result) for one in measures)]
+    heads += [one.label for one in others]
     heads += [_FACTS[name] for name, _ in facts]
     count = len({seed for row in shown for seed in row["seeds"]})
     what = " and ".join(dict.fromkeys(one.quantity.replace("_", " ") for one in measures))
@@ -142,6 +152,16 @@ def _select_measures(result: Mapping[str, Any], section: str) -> list[MeasureLab
         and one.section == section
         and any(one.id in row["values"] for row in result["rows"])
     ]
+
+
+def _find_other_measure(
+    result: Mapping[str, Any], measures: Sequence[MeasureLabel]
+) -> list[MeasureLabel]:
+    """The accuracy at the trained length beside losses, the loss beside accuracies, if known."""
+    wanted = [other for shown, other in _OTHERS.items() if shown in {x.quantity for x in measures}]
+    found = [one for one in _read_labels(result) if one.id in {f"{key}@1" for key in wanted}]
+    known = {key for row in result["rows"] for key in row["values"]}
+    return [one for one in found if one not in measures and one.id in known and len(wanted) == 1]
 
 
 def _read_labels(result: Mapping[str, Any]) -> list[MeasureLabel]:
@@ -205,7 +225,9 @@ def _build_differences(result: Mapping[str, Any], section: str) -> ReportTable:
 def _format_number(value: float | None, label: MeasureLabel) -> str:
     if value is None or value != value:
         return _MISSING
-    return f"{100 * value:+.1f}" if label.accuracy else f"{value:+.3f}"
+    if label.accuracy:  # adding 0 makes a rounded -0 a 0
+        return f"{round(100 * value, 1) + 0.0:+.1f}"
+    return f"{round(value, 3) + 0.0:+.3f}"
 
 
 def _list_notes(result: Mapping[str, Any]) -> list[str]:
