@@ -78,6 +78,7 @@ _OPTIONS: tuple[str, ...] = (
 _OPTIONS += ("device", "memory", "flops", "bandwidth", "link", "efficiency")
 _OPTIONS += ("layers", "width", "heads")
 _NAMES = {name: f"--{name}" for name in (*_OPTIONS, "vocabulary")} | {"kv_heads": "--kv-heads"}
+_NAMES |= {"memory, flops, bandwidth and link,": "--memory, --flops, --bandwidth and --link,"}
 
 
 def plan(
