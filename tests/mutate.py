@@ -30,12 +30,14 @@ __all__ = ["Mutant", "describe_exit", "find_outcome", "load_mutants", "main"]
 
 ROOT = Path(__file__).parents[1]
 LIST = ROOT / "tests" / "mutants.toml"
-#: Runs pytest on the copy instead of the editable install, whose finder comes first otherwise.
-_RUNNER = """
+#: Python runs it when it starts: the finder of the editable install would come before the copy. So
+#: processes that tests start see the copy too.
+_STARTUP = """
 import sys
 sys.meta_path[:] = [f for f in sys.meta_path if not type(f).__module__.startswith("_editable")]
-sys.path.insert(0, sys.argv[1])
-import pytest, whorl
+"""
+_RUNNER = """
+import sys, pytest, whorl
 assert whorl.__file__.startswith(sys.argv[1]), whorl.__file__
 sys.exit({offset} + pytest.main(sys.argv[2:]))
 """
@@ -82,6 +84,7 @@ def copy_package() -> Iterator[Path]:
         library = native.find_library()
         if library is not None and library.exists():
             shutil.copy(library, package / "kernels")
+        Path(folder, "sitecustomize.py").write_text(_STARTUP, encoding="utf-8")
         yield package
 
 
@@ -91,6 +94,7 @@ def run_tests(package: Path, tests: tuple[str, ...]) -> int:
     runner = _RUNNER.format(offset=_OFFSET)
     command = [sys.executable, "-c", runner, str(package.parent), *options, *tests]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["PYTHONPATH"] = str(package.parent)
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True).returncode
 
 

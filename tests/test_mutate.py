@@ -108,3 +108,18 @@ def test_tells_killed_from_surviving() -> None:
         "survived",
         "crashed: Python ended with code 1",
     ]
+
+
+@pytest.mark.slow
+def test_processes_that_tests_start_see_the_copy(tmp_path: Path) -> None:
+    """Not the editable install, whose finder every Python loads when it starts."""
+    test = tmp_path / "test_child.py"
+    code = "import subprocess, sys, whorl\ndef test_child():\n    print(whorl.__file__)\n"
+    code += "    child = [sys.executable, '-c', 'import whorl; print(whorl.__file__)']\n"
+    code += "    assert subprocess.check_output(child, text=True).strip() == whorl.__file__\n"
+    test.write_text(code)
+    with mutate.copy_package() as package:
+        assert mutate.describe_exit(mutate.run_tests(package, (str(test),))) == "survived"
+        (package / "__init__.py").write_text("raise ImportError('the copy')\n")
+        code = mutate.describe_exit(mutate.run_tests(package, (str(test),)))
+    assert code.startswith("crashed: Python ended with code 1")

@@ -36,6 +36,7 @@ exclude_patterns += ["*.egg-info", "docs/site"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["fieldlist"]
 nitpicky = False
+smartquotes = False  # values such as 'half' are copied
 
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"

@@ -15,7 +15,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, get_origin
 
 MARK = re.compile(r"^<!-- api: ([\w.]+)((?: \w+)*) -->$", re.MULTILINE)
 SECTION = re.compile(r"(Args|Raises|Returns|Attributes):")
@@ -35,7 +35,9 @@ def render_directive(module: str, name: str) -> str:
     thing = getattr(importlib.import_module(module), name)
     if inspect.isclass(thing):
         return f".. autoclass:: {module}.{name}\n   :members:\n   :show-inheritance:\n"
-    kind = "autofunction" if callable(thing) and hasattr(thing, "__name__") else "autodata"
+    # A Literal can be called and has a name, as far as Python knows.
+    called = callable(thing) and hasattr(thing, "__name__") and get_origin(thing) is None
+    kind = "autofunction" if called else "autodata"
     return f".. {kind}:: {module}.{name}\n"
 
 

@@ -32,7 +32,7 @@ def test_the_list(whorl: Whorl) -> None:
         (("base", "--from", "x"), "--from reports on rows as they are; leave out everything else."),
         (("--from", "nowhere"), "'nowhere' holds no experiment: it has no plan.json"),
         (("base", "--data", "none"), "--data: 'none' cannot be read: No such file"),
-        (("noise", "--data", "x"), "files: the experiment 'noise' has none; leave it out."),
+        (("noise", "--data", "x"), "--data: the experiment 'noise' has none; leave it out."),
         (("matching", "--data", "x.txt"), "--data: the name must end in .jsonl (triplets) or .tsv"),
         (("matching", "--data", "x.jsonl"), "--data: 'x.jsonl' cannot be read: No such file"),
     ],

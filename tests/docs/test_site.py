@@ -65,6 +65,7 @@ def test_marks_become_directives() -> None:
     page = reference.expand_marks("# A\n\n<!-- api: whorl RoPE make -->\n")
     assert ".. autoclass:: whorl.RoPE\n   :members:" in page
     assert ".. autofunction:: whorl.make\n```" in page
+    assert reference.render_directive("whorl", "Layout") == ".. autodata:: whorl.Layout\n"
 
 
 @pytest.mark.usefixtures("site")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import DynamicCache, masking_utils
+from transformers import DynamicCache, StaticCache, masking_utils
 
 import whorl
 from whorl.hf.interface import build_mask
@@ -88,6 +88,27 @@ def test_positions_of_bloom_skip_padding_between_tokens() -> None:
     before = compute_logits(model, inputs)
     with whorl.hf.install(model):
         compare(before, compute_logits(model, inputs))
+
+
+@torch.no_grad()
+def test_positions_of_bloom_skip_padding_in_a_static_cache() -> None:
+    """Where the mask is a matrix."""
+    model, inputs = build_model("bloom"), build_inputs("bloom", 40, "middle")
+    mask = torch.nn.functional.pad(inputs["attention_mask"], (0, 4))
+
+    def run() -> Tensor:
+        held, found = StaticCache(config=model.config, max_cache_len=44), []
+        for start, end in ((0, 40), (40, 41), (41, 43)):
+            tokens = inputs["input_ids"][:, : end - start]
+            mask[:, start:end] = inputs["attention_mask"] if not start else 1
+            logits = model(tokens, attention_mask=mask, past_key_values=held).logits
+            found.append(logits[mask[:, start:end].bool()])
+        return torch.cat(found)
+
+    before = run()
+    with whorl.hf.install(model):
+        mask[:, 40:] = 0
+        compare(before, run())
 
 
 def test_outputs_depend_on_positions() -> None:

@@ -99,6 +99,23 @@ def test_nothing_of_whorl_is_saved(kind: str, options: Any, tmp_path: Path) -> N
         assert file.read_bytes() == (after / file.name).read_bytes(), file.name
 
 
+def test_the_class_of_xlnet_is_saved_under_its_name(tmp_path: Path) -> None:
+    """It is the one family in which the class of a whole model changes."""
+    model = build_model("xlnet").transformer
+    with whorl.hf.install(model):
+        model.save_pretrained(tmp_path)
+        assert type(pickle.loads(pickle.dumps(model))) is type(model)
+    assert '"XLNetModel"' in (tmp_path / "config.json").read_text()
+
+
+def test_no_random_numbers_are_drawn() -> None:
+    """A seed that was set before gives the same samples as without whorl."""
+    for kind in ("t5", "deberta-v2", "xlnet", "mpnet", "llama"):
+        model, before = build_model(kind), torch.get_rng_state()
+        whorl.hf.install(model)
+        assert torch.equal(before, torch.get_rng_state()), kind
+
+
 def test_a_saved_model_loads_and_gives_the_same(tmp_path: Path) -> None:
     model, inputs = build_model("bloom"), build_inputs("bloom", 30)
     with whorl.hf.install(model), torch.no_grad():
@@ -263,6 +280,15 @@ def test_what_install_refuses() -> None:
     install(model)
     with pytest.raises(ValueError, match=r"has whorl installed already\. Call"):
         install(model)
+    for kind in ("bloom", "llama"):
+        whole = build_model(kind)
+        with (
+            install(whole),
+            pytest.raises(ValueError, match=r"is a part of \w+LM, which has whorl"),
+        ):
+            install(whole.base_model)
+        with install(whole.base_model):
+            pass
     whole = build_model("t5")
     install(whole.encoder)
     with pytest.raises(ValueError, match=r"installed already, in encoder\. Call"):
@@ -278,6 +304,19 @@ def test_models_that_are_refused_stay_as_they_are() -> None:
     model = build_model("bloom")
     model.transformer.h[1].to("meta")
     with pytest.raises(ValueError, match=r"all parameters must be on one device; got cpu, meta"):
+        whorl.hf.install(model)
+    with torch.device("meta"):
+        model = type(build_model("llama"))(build_model("llama").config)
+    with pytest.raises(
+        ValueError, match=r"LlamaRotaryEmbedding must be loaded for precision, scal"
+    ):
+        whorl.hf.install(model, precision="float64")
+    whorl.hf.uninstall(whorl.hf.install(model).model)
+    with torch.device("meta"):
+        model = type(build_model("roformer"))(build_model("roformer").config)
+    with pytest.raises(
+        ValueError, match=r"RoFormerForMaskedLM must be loaded, because its table o"
+    ):
         whorl.hf.install(model)
     model = build_model("bloom")
     model.transformer.h[1]._hf_hook = object()

@@ -68,6 +68,14 @@ def test_segments_and_memory_of_xlnet() -> None:
             compare(one, other)
 
 
+@torch.no_grad()
+def test_masks_that_transformers_xlnet_refuses() -> None:
+    model, inputs = build_model("xlnet"), build_inputs("xlnet", 7)
+    inputs["attention_mask"] = torch.zeros(2, 1, 7, 7)  # numbers to add, for other models
+    with whorl.hf.install(model), pytest.raises(RuntimeError, match="size of tensor"):
+        model(**inputs)
+
+
 def test_gradients_of_segments() -> None:
     model, inputs = build_model("xlnet"), add_labels(build_inputs("xlnet", 40))
     inputs["token_type_ids"] = torch.arange(40).expand(2, -1) // 15

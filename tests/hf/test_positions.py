@@ -94,6 +94,47 @@ def test_a_gap_between_two_calls_is_noticed(cache: Any) -> None:
     model(tokens[:1], position_ids=torch.arange(5, 17)[None], past_key_values=held)
 
 
+@pytest.mark.parametrize("cache", [SinkCache, UnrotatedCache, DynamicCache])
+@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen3_vl"])
+@torch.no_grad()
+def test_a_gap_that_only_the_rotary_module_hears_of(kind: str, cache: Any) -> None:
+    """These models hand no positions to attention, or those of text alone."""
+    model, tokens = build_model(kind), build_inputs(kind, 14)["input_ids"]
+    whorl.hf.install(model, keys="unrotated")
+    other = build_model("llama")  # which says nothing about the positions of the first
+    whorl.hf.install(other, keys="unrotated")
+    for axes in (1, 3):
+        held, places = cache(), torch.arange(20, 22).expand(axes, 2, -1)
+        more = {"position_ids": places if axes > 1 else places[0], "past_key_values": held}
+        model(tokens[:, :12], past_key_values=held)
+        other(tokens)
+        with pytest.raises(ValueError, match=r"got \[20, 20\] first, after 12 tokens in the cache"):
+            model(tokens[:, 12:], **more)
+    held = cache()
+    model(tokens[:, :12], past_key_values=held)
+    whole = model(tokens).logits[:, 12:]
+    compare(whole, model(tokens[:, 12:], past_key_values=held).logits)
+
+
+@pytest.mark.parametrize("kind", ["mpt", "roformer"])
+@torch.no_grad()
+def test_padding_that_counts(kind: str) -> None:
+    """Where transformers counts padding between tokens, caches of whorl cannot, and say so."""
+    more = DECODERS.get(kind, {})
+    model, inputs = build_model(kind, **more), build_inputs(kind, 30, "middle")
+    left = build_inputs(kind, 30, "left")
+    before, stock = compute_logits(model, left), compute_logits(model, inputs)
+    whorl.hf.install(model, keys="rotated" if kind == "mpt" else "unrotated")
+    compare(stock, compute_logits(model, {**inputs, "past_key_values": DynamicCache()}))
+    for cache in (SinkCache(), UnrotatedCache()):
+        compare(before, compute_logits(model, {**left, "past_key_values": cache}))
+        cache.reset()
+        with pytest.raises(
+            ValueError, match=r"got \[0\] first, .*, pad on the left, or call whorl"
+        ):
+            model(**inputs, past_key_values=cache)
+
+
 @torch.no_grad()
 def test_rows_with_other_first_positions_go_on_each_for_itself() -> None:
     """As ``generate`` counts under left padding; padding inside a prompt may be skipped."""

@@ -141,11 +141,9 @@ def rendered(document: dict[str, Any], width: int = 100) -> str:
     return str(console.file.getvalue())
 
 
-def test_terminal_shows_verdict_table_claims_and_the_rest_in_this_order() -> None:
+def test_terminal_shows_table_claims_and_the_rest_and_ends_with_the_verdict() -> None:
     text = " ".join(rendered(comparison()).split())
     wanted = [
-        "For texts longer than trained, choose alibi or kerple:",
-        "(1 seed, 3 layers, width 96, 350 steps).",
         "Python 3.11.2 standard library: loss in nats per byte",
         "last tokens encoding",  # the second line of these heads is "tenth" and "per s"
         "alibi 2.12 2.02 2.04 2.05 2.06 2.08 -0.3 % 13,600",
@@ -158,6 +156,8 @@ def test_terminal_shows_verdict_table_claims_and_the_rest_in_this_order() -> Non
         "Loss by position, of all tokens in windows of 2048 bytes",
         "Not finished: deberta",
         "Some CPU, 2 cores",
+        "For texts longer than trained, choose alibi or kerple:",
+        "(1 seed, 3 layers, width 96, 350 steps).",
     ]
     places = [text.index(words) for words in wanted]
     assert places == sorted(places)

@@ -340,3 +340,20 @@ def test_a_run_goes_on_elsewhere_three_times() -> None:
         ([], "failed", "its task ended without an answer"),
     ):
         assert follow_tasks(FakeRay(task)) == [{"state": state, "reason": reason}]
+
+
+def test_a_cluster_that_refuses() -> None:
+    """It may have a token that is not here; a local one makes its own."""
+
+    class Refusing(FakeRay):
+        def init(self, **_: object) -> None:
+            raise ConnectionError("Failed to\n  connect.")
+
+    settings = {"address": "a:1", "cpus": 1, "temporary": ""}
+    message = (
+        r"^a:1 refused the connection: Failed to connect\. If the cluster has a token, .*too\.$"
+    )
+    with pytest.raises(ray_driver._Refused, match=message):
+        ray_driver._connect(Refusing(), settings)
+    with pytest.raises(ray_driver._Refused, match=r"^local refused the .*: Failed to connect\.$"):
+        ray_driver._connect(Refusing(), {**settings, "address": "local"})

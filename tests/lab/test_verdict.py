@@ -379,5 +379,11 @@ def test_rows_that_have_not_learned_are_not_chosen() -> None:
     document["settings"]["frequencies_loss"] = None
     assert "choose alibi or kerple: " in verdict(document)
     task = comparison(measure="accuracy")
-    task["settings"]["frequencies_loss"] = None
     assert "no encoding has learned" not in verdict(task)
+    for row in task["rows"]:
+        put(task, row["name"], 0.18, 0.18)  # a guess is right in 10 %
+    found = verdict(task)
+    assert "no encoding has learned enough. After 350 steps the best one, nope, has 18.0 %" in found
+    assert "bytes, where guessing alone gives 10.0 %; train for more steps (1 seed, " in found
+    put(task, "t5", 0.2, 0.2)
+    assert "choose t5" in verdict(task)

@@ -226,6 +226,9 @@ def test_the_command_prints_a_page_or_json(capsys: pytest.CaptureFixture[str]) -
     assert found["serving"]["devices"] == 1
     assert main(["plan", "--length", "4k"]) == 2
     assert "--parameters must be given without a config" in capsys.readouterr().err
+    for more in (["--device", "h10"], ["--width", "8192", "--layers", "900"]):
+        assert main(["plan", "--length", "4k", "--parameters", "7e9", *more]) == 2
+        assert "=" not in capsys.readouterr().err  # options, not arguments of Python
 
 
 def test_counting_allocates_nothing() -> None:

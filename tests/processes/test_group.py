@@ -84,7 +84,7 @@ def test_a_port_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
         port = other.getsockname()[1]
         message = rf"^the 2 processes cannot be connected: port {port} is in use by another program"
         set_address(monkeypatch, "127.0.0.1", port)
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(group.LostProcess, match=message):
             group._connect(Launch(0, 2))
 
 
@@ -95,10 +95,40 @@ def test_an_address_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> Non
     set_address(monkeypatch, "127.0.0.1", port)
     monkeypatch.setattr(group, "_SECONDS_TO_CONNECT", 1)
     message = rf"the first process cannot be reached at 127.0.0.1:{port} within 1 s\. Check that"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(group.LostProcess, match=message) as raised:
         group._connect(Launch(1, 2))
+    assert not raised.value.is_reported  # it says so itself, though it is not the first one
 
 
 def set_address(monkeypatch: pytest.MonkeyPatch, address: str, port: int) -> None:
     monkeypatch.setenv("MASTER_ADDR", address)
     monkeypatch.setenv("MASTER_PORT", str(port))
+
+
+class LateStore:
+    """The second process does its part while the first looks for a failure, and then fails."""
+
+    def __init__(self, *, fails_before: bool = False) -> None:
+        self.looks, self.fails_before = 0, fails_before
+
+    def set(self, key: str, value: str) -> None:
+        pass
+
+    def get(self, key: str) -> bytes:
+        return b'{"rank": 1, "machine": "b", "reason": "too late"}'
+
+    def add(self, key: str, count: int) -> int:
+        return 2 if self.looks and not self.fails_before else 1
+
+    def check(self, keys: list[str]) -> bool:
+        self.looks += keys == ["failure"]
+        return True
+
+
+def test_a_failure_after_the_last_part_ends_no_other() -> None:
+    """It happened on a busy machine: a call that was done was said to have lost a process."""
+    store = LateStore()
+    group.ProcessGroup(0, 2, store=store).wait()
+    assert store.looks == 1
+    with pytest.raises(group.LostProcess, match=r"^process 1 on b has ended: too late$"):
+        group.ProcessGroup(0, 2, store=LateStore(fails_before=True)).wait()

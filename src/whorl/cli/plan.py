@@ -78,8 +78,6 @@ _OPTIONS: tuple[str, ...] = (
 _OPTIONS += ("device", "memory", "flops", "bandwidth", "link", "efficiency")
 _OPTIONS += ("layers", "width", "heads")
 _NAMES = {name: f"--{name}" for name in (*_OPTIONS, "vocabulary")} | {"kv_heads": "--kv-heads"}
-_NAMES |= {f"{name}=": f"{option} " for name, option in _NAMES.items()}
-_NAMES |= {"memory=, flops= and bandwidth=,": "--memory, --flops and --bandwidth,"}
 
 
 def plan(

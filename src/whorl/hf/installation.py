@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -27,6 +28,8 @@ from .options import InstallOptions, KeyForm
 __all__ = ["Installation", "install", "uninstall"]
 
 _ATTRIBUTE = "whorl_installation"
+#: Of models inside the installed one: the name of its class.
+_PART = "whorl_part_of"
 #: Layers whose weights ``install`` looks at; ``diagnose`` looks at all of them.
 _JUDGED_LAYERS = 4
 
@@ -71,11 +74,15 @@ class Installation:
                 change.revert()
             raise
         object.__setattr__(self.model, _ATTRIBUTE, self)
+        for part in _list_parts(self.model):
+            object.__setattr__(part, _PART, type(self.model).__name__)
 
     def _revert(self) -> None:
         for change in reversed(self.changes):
             change.revert()
         object.__delattr__(self.model, _ATTRIBUTE)
+        for part in _list_parts(self.model):
+            vars(part).pop(_PART, None)
 
 
 def install(
@@ -115,7 +122,8 @@ def install(
     options = InstallOptions(encoding, scaling, precision, impl, keys)
     family = find_family(model)
     _check_heads(model, encoding)
-    changes = family.plan(model, options)
+    with torch.random.fork_rng(devices=[]):  # encodings that are made here draw their first weights
+        changes = family.plan(model, options)
     if not changes and family.changes_modules:
         raise ValueError(
             f"whorl.hf.install: {type(model).__name__} has no attention module of transformers'"
@@ -150,12 +158,7 @@ def _check_model(model: object) -> None:
             "whorl.hf.install: model must be a model of transformers, such as"
             f" AutoModel.from_pretrained(...) gives; got {kind}.{_find_remedy(model)}"
         )
-    for name, module in model.named_modules():
-        if getattr(module, _ATTRIBUTE, None) is not None:
-            raise ValueError(
-                f"whorl.hf.install: {type(model).__name__} has whorl installed already"
-                f"{f', in {name}' if name else ''}. Call whorl.hf.uninstall on it first."
-            )
+    _refuse_installed(model)
     if _has_quantised_weights(model):
         raise ValueError(
             f"whorl.hf.install: {type(model).__name__} has quantised weights, which whorl has not"
@@ -180,6 +183,26 @@ def _check_model(model: object) -> None:
             "whorl.hf.install: all parameters must be on one device; got"
             f" {', '.join(sorted(devices))}."
         )
+
+
+def _refuse_installed(model: PreTrainedModel) -> None:
+    """Refuse a model with whorl in it, in one of its parts, or in what it is a part of."""
+    for name, module in model.named_modules():
+        if getattr(module, _ATTRIBUTE, None) is not None:
+            raise ValueError(
+                f"whorl.hf.install: {type(model).__name__} has whorl installed already"
+                f"{f', in {name}' if name else ''}. Call whorl.hf.uninstall on it first."
+            )
+    if hasattr(model, _PART):
+        raise ValueError(
+            f"whorl.hf.install: {type(model).__name__} is a part of {getattr(model, _PART)}, which"
+            " has whorl installed already. Call whorl.hf.uninstall on that first."
+        )
+
+
+def _list_parts(model: PreTrainedModel) -> list[PreTrainedModel]:
+    """The models inside a model, as a text part or the model without its head."""
+    return [m for m in model.modules() if isinstance(m, PreTrainedModel) and m is not model]
 
 
 def _find_remedy(model: object) -> str:

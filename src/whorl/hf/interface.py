@@ -32,6 +32,7 @@ from whorl._support.tensors import has_values
 from whorl.encodings import Encoding
 
 from .caches.unrotated import PendingKeys
+from .positions import recall_positions
 from .tokens import attend_tokens
 
 __all__ = ["NAME", "attend", "build_mask", "register_interface"]
@@ -148,6 +149,8 @@ def attend(
     if not pending and sliding_window is not None and sliding_window <= S and T < S:
         _refuse_following_length(encoding)
     positions = None if encoding is None else options.get("position_ids")
+    if encoding is not None and positions is None and (pending or T < S):
+        positions = recall_positions(T)
     # No matrix is saved if there is one already, or if one token sees all, or a square of tokens.
     simple = window is None and (T == 1 or (mask is None and (T == S or not causal)))
     is_plain = encoding is None and s_aux is None and softcap is None

@@ -5,6 +5,7 @@ cache. Where attention rotates the keys itself, it counts tokens: all of them by
 cache, or those that are not padding. What neither count gives is refused.
 """
 
+from contextvars import ContextVar
 from typing import NamedTuple, NoReturn
 
 import torch
@@ -23,7 +24,10 @@ __all__ = [
     "find_offset",
     "holds_all",
     "is_in_one_piece",
+    "leave_out_padding",
     "read_visible",
+    "recall_positions",
+    "remember_positions",
 ]
 
 
@@ -136,7 +140,8 @@ def _refuse_positions(positions: Tensor, held: int) -> NoReturn:
         "position_ids must count tokens one by one with encoding= or keys='unrotated', and go on"
         " where those in the cache end, because attention goes by their order; got"
         f" {quote(positions[:, 0].tolist())} first, after {held} tokens in the cache. Leave out"
-        " position_ids (and, for packed rows, attention_mask), or call whorl.hf.uninstall(model)."
+        " position_ids (and, for packed rows, attention_mask), pad on the left, or call"
+        " whorl.hf.uninstall(model)."
     )
 
 
@@ -200,6 +205,18 @@ def count_tokens(mask: Tensor) -> Tensor:
     return (mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
+def leave_out_padding(mask: Tensor, places: TokenPositions) -> TokenPositions:
+    """Positions that count the keys which a query of a mask [B, 1, T, S] sees, and no others.
+
+    places: those that count all keys, which do as well if there is no padding between tokens.
+    """
+    visible = read_visible(mask).any(1).any(1)  # [B, S]
+    if is_in_one_piece(visible):
+        return places
+    counts = count_tokens(visible)
+    return TokenPositions(counts[:, places.queries], counts)
+
+
 def read_visible(mask: Tensor) -> Tensor:
     """True where a mask, of True and False or of numbers to add, lets a query see a key."""
     return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
@@ -217,3 +234,19 @@ def find_offset(mask: Tensor) -> Tensor:
     alike = torch.where(found[..., 1:] == found[..., :-1], found[..., 1:], -1).flatten()
     best = torch.cat((alike, alike.new_full((1,), -1))).amax()
     return torch.where(best >= 0, best, found.amax()).clamp(min=0, max=S - T)
+
+
+#: What the rotary module of the present forward pass was called with, in this thread.
+_CALLED_WITH: ContextVar[Tensor | None] = ContextVar("called_with", default=None)
+
+
+def remember_positions(positions: Tensor) -> None:
+    """Keep positions [axes, B, T], equal on all axes, for attention, which may not be told them."""
+    if not torch.compiler.is_compiling():
+        _CALLED_WITH.set(positions[0] if positions.dim() == 3 else None)
+
+
+def recall_positions(count: int) -> Tensor | None:
+    """Positions [B, T] that were kept in this forward pass for ``count`` tokens; None if none."""
+    found = None if torch.compiler.is_compiling() else _CALLED_WITH.get()
+    return found if found is not None and found.shape[1] == count else None

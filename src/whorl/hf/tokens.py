@@ -24,6 +24,7 @@ from .positions import (
     find_offset,
     holds_all,
     is_in_one_piece,
+    leave_out_padding,
     read_visible,
 )
 
@@ -103,6 +104,9 @@ def attend_tokens(
     elif offset is not None and (isinstance(offset, Tensor) or offset + T != S):
         keys = torch.arange(S, device=k.device)
         places = TokenPositions(keys[:T] + offset, keys)
+        if skip_padding and is_whole:
+            assert mask is not None
+            places = leave_out_padding(mask, places)
     elif mask is not None and not is_whole and not is_in_one_piece(mask):
         skipped = count_tokens(mask) if skip_padding else skipped
         places = None if skipped is None else TokenPositions(skipped[:, S - T :], skipped)

@@ -62,7 +62,7 @@ def get_device(name: str, precision: str, **changes: Any) -> Device:
         known = ", ".join(DEVICES)
         raise ValueError(
             f"device must be one of {known}; got {quote(name)}{suggest_name(name, DEVICES)} Another"
-            " one is described by memory=, flops=, bandwidth= and link=, on top of the nearest."
+            " one is described by memory, flops, bandwidth and link, on top of the nearest."
         )
     given = {option: value for option, value in changes.items() if value is not None}
     for option, value in given.items():

@@ -103,7 +103,7 @@ def solve_size(parameters: float, given: Mapping[str, int | None]) -> ModelSize:
         raise ValueError(
             f"parameters must be more than {least:,}"
             f" for {size.layers} layers of width {width} and a vocabulary of {vocabulary:,}; got"
-            f" {parameters:,.0f}. Pass fewer layers=, a smaller width= or vocabulary=."
+            f" {parameters:,.0f}. Pass fewer layers, a smaller width or vocabulary."
         )
     assumed = [name for name in ("layers", "width", "heads", "vocabulary") if name not in known]
     return replace(size, inner=inner, assumed=(*assumed, "inner"))
@@ -117,13 +117,13 @@ def read_size(config: Any, given: Mapping[str, int | None], parameters: float | 
     if found.kind not in ("transformers", "mlx"):
         raise ValueError(
             "config must be a config.json of transformers or mlx-lm to plan from; got one of"
-            f" {found.kind}. Pass parameters=, layers=, width=, heads= and vocabulary= instead."
+            f" {found.kind}. Pass parameters, layers, width, heads and vocabulary instead."
         )
     if experts := [key for key in (*_EXPERTS, "kv_lora_rank") if keys.get(key)]:
         raise ValueError(
             "config must be of a dense model with one key and one value for each key head, because"
             f" others have other memory; got one with {experts[0]}. Plan a dense model by"
-            " parameters=."
+            " parameters."
         )
     names = {"layers": "num_hidden_layers", "width": "hidden_size", "inner": "intermediate_size"}
     names |= {"heads": "num_attention_heads", "kv_heads": "num_key_value_heads"}

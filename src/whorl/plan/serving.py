@@ -58,7 +58,7 @@ def plan_serving(attention: ModelAttention, batch: int, device: Device, width: i
         raise ValueError(
             f"length must be one whose cache and weights, {(weights + cache) / 1e9:,.0f} GB, fit on"
             f" {size.heads} devices, one for each head, with {device.memory / 1e9:,.0f} GB each;"
-            f" got {attention.length:,} with batch {batch}. Make the batch smaller, or memory="
+            f" got {attention.length:,} with batch {batch}. Make the batch smaller, or memory"
             " larger."
         )
     dense = count_operations(attention) - attention.count_operations()

@@ -99,7 +99,7 @@ def plan_training(
     raise ValueError(
         f"length must be one whose training fits on {_MOST_DEVICES:,} devices with"
         f" {device.memory / 1e9:,.0f} GB each; got {attention.length:,} with batch {batch}. Make"
-        " the batch or the model smaller, or memory= larger."
+        " the batch or the model smaller, or memory larger."
     )
 
 

@@ -70,7 +70,7 @@ class Axes:
     subtitle: str
     x: str
     y: str
-    ticks: tuple[int, ...]
+    ticks: tuple[float, ...]
     log: bool = True
     mark: tuple[int, str] | None = None
     top: float | None = None
@@ -284,7 +284,7 @@ def _join_paths(series: Sequence[Series]) -> list[dict[str, Any]]:
 
 
 def _build_x_axis(
-    axes: Axes, series: Sequence[Series], ticks: Sequence[int], flush: bool = False
+    axes: Axes, series: Sequence[Series], ticks: Sequence[float], flush: bool = False
 ) -> Any:
     alt = import_altair()
     positions = [point.x for line in series for point in line.points]
@@ -294,7 +294,8 @@ def _build_x_axis(
         nice=False,
         **({"type": "log", "base": 2} if axes.log else {}),
     )
-    axis = alt.Axis(values=list(ticks), format="d", grid=False, labelFlush=flush)
+    form = "d" if all(tick == round(tick) for tick in ticks) else "~g"
+    axis = alt.Axis(values=list(ticks), format=form, grid=False, labelFlush=flush)
     return alt.X("x:Q", title=axes.x, scale=scale, axis=axis)
 
 

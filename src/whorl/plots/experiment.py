@@ -24,10 +24,12 @@ from .theme import PALETTE
 
 __all__ = ["experiment", "experiment_differences", "experiment_lines", "list_experiment_lines"]
 
+# Neither lower nor higher has a colour that says good: of a loss it is the one, of an accuracy the
+# other.
 _COLORS = {
-    "lower": PALETTE["green"],
-    "higher": PALETTE["vermilion"],
-    "tied": PALETTE["sky blue"],
+    "lower": PALETTE["blue"],
+    "higher": PALETTE["purple"],
+    "tied": PALETTE["green"],
     "not decidable": GREY,
     "not yet": PALETTE["orange"],
 }
@@ -60,7 +62,7 @@ def experiment_lines(result: Mapping[str, Any], key: str, *, width: ChartWidth =
     labels = {**result["quantities"], **result["curves"]}[key]
     xs = sorted({point.x for line in lines for point in line.points})
     if labels["log"]:
-        ticks = tuple(round(x) for x in xs)
+        ticks: tuple[float, ...] = tuple(xs)
     else:
         last = round(xs[-1])
         ticks = tuple(range(0, last + 1, max(1, last // 5)))

@@ -142,8 +142,8 @@ class ProcessGroup:
         # The first process may hold the store: it does not go on, and end, before all have read.
         read = f"readers of {self._documents}"
         self.store.add(read, 1)
-        while self.is_main and self.store.add(read, 0) < self.world:
-            self._check_failure()
+        if self.is_main:
+            self._wait_until(lambda: self.store.add(read, 0) >= self.world)
         return found
 
     def wait(self) -> None:
@@ -210,19 +210,20 @@ class ProcessGroup:
     def _read(self, key: str) -> bytes:
         """What is in the store, as soon as it is there; LostProcess if a process has failed."""
         try:
-            while not self.store.check([key]):
-                self._check_failure()
+            self._wait_until(lambda: self.store.check([key]))
             return bytes(self.store.get(key))
         except RuntimeError as error:
             raise self.describe_lost_process(error) from None
 
-    def _check_failure(self) -> None:
-        """Pause; raise LostProcess if a process has failed, KeyboardInterrupt after a signal."""
-        if self.store.check(["failure"]):
-            raise self.describe_lost_process()
-        if self._stop is not None and self._stop.is_set():
-            raise KeyboardInterrupt
-        time.sleep(_SECONDS_BETWEEN_LOOKS)
+    def _wait_until(self, is_done: Callable[[], bool]) -> None:
+        """Return when it is; LostProcess if a process failed, KeyboardInterrupt after a signal."""
+        while not is_done():
+            # Asked again, because a process may do its part and fail in the next one meanwhile.
+            if self.store.check(["failure"]) and not is_done():
+                raise self.describe_lost_process()
+            if self._stop is not None and self._stop.is_set():
+                raise KeyboardInterrupt
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
 @contextmanager
@@ -232,9 +233,9 @@ def open_processes() -> Iterator[ProcessGroup]:
     An error that leaves the outermost of several such blocks is told to the other processes.
 
     Raises:
-        ValueError: processes cannot be connected, have different versions of whorl or torch, or
-            there are fewer GPUs than processes.
-        LostProcess: another process has ended during the block.
+        ValueError: processes have different versions of whorl or torch, or there are fewer GPUs
+            than processes.
+        LostProcess: processes cannot be connected, or another one has ended during the block.
     """
     launch = read_launch()
     if launch is None or launch.world == 1:
@@ -275,6 +276,8 @@ def _connect(launch: Launch) -> Any:
     where = f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"
     limit = timedelta(seconds=_SECONDS_TO_CONNECT)
     try:
+        if launch.rank:
+            _wait_for_address(limit.seconds)
         store, _, _ = next(rendezvous("env://", launch.rank, launch.world, timeout=limit))
         store.set_timeout(limit)
     except (RuntimeError, ValueError, OSError) as error:
@@ -287,11 +290,31 @@ def _connect(launch: Launch) -> Any:
             what = f"the first process cannot be reached at {where} within {limit.seconds} s"
             todo = "Check that it was started, and the address and port, MASTER_ADDR and"
             todo += " MASTER_PORT"
-        raise ValueError(
+        raise LostProcess(
             f"the {launch.world} processes cannot be connected: {what}. {todo}."
-            f" ({shorten(words, 160)})"
+            f" ({shorten(words, 160)})",
+            is_reported=False,  # nobody can be asked to say it
         ) from None
     return store
+
+
+def _wait_for_address(seconds: float) -> None:
+    """Return when the first process listens; OSError if it does not within so many seconds.
+
+    torch would try twice as long, and print where in its own code it failed.
+    """
+    host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    if not host or not port.isdecimal() or int(port) >= 2**16:  # which torch says
+        return
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((host, int(port)), max(1.0, end - time.monotonic())).close()
+            return
+        except OSError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
 def _list_versions() -> dict[str, str]:

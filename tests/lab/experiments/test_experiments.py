@@ -35,13 +35,14 @@ from whorl.lab.experiments.jobs import (
     read_rows,
 )
 from whorl.lab.experiments.linear_attention import add_equal_time, list_denominators
-from whorl.lab.experiments.noise import NOISES, check_row
+from whorl.lab.experiments.noise import NOISES, build_gradients, check_row
 from whorl.lab.experiments.noise import run_row as run_noise
 from whorl.lab.experiments.page import render_page
 from whorl.lab.experiments.plan import RowPlan
 from whorl.lab.experiments.results import RowResults
 from whorl.lab.experiments.tables import list_tables
 from whorl.lab.experiments.worker import _run_row
+from whorl.plots import experiment_lines
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
@@ -319,6 +320,8 @@ def test_other_files_are_refused_where_nothing_reads_them(monkeypatch: pytest.Mo
     monkeypatch.setattr(plan_module, "read_toml", lambda path: TABLES)
     with pytest.raises(ValueError, match="steps: the experiment 'base' has none; leave it out"):
         ExperimentPlan.from_budget("base", steps=3)
+    with pytest.raises(ValueError, match=r"^data\.files: the experiment 'base' has none; leave it"):
+        ExperimentPlan.from_budget("base", files=["x.txt"])
 
 
 def test_loss_in_equal_time(tmp_path: Path) -> None:
@@ -369,3 +372,30 @@ def test_accuracy_stands_beside_loss(name: str, shown: str, beside: str) -> None
     assert cells[0].startswith(f"{100 * value:.1f} %" if "acc" in beside else f"{value:.3f}")
     best = [n for n, _ in enumerate(cells) if (n, table.heads.index(beside)) in table.bold]
     assert best
+
+
+def test_noise_below_one_has_its_place_on_a_logarithmic_axis() -> None:
+    """The lowest tick was rounded to 0, and all points lay on the left edge."""
+    plan = ExperimentPlan.from_budget("noise", "smoke")
+    measured = RowMeasurement(
+        {f"recovered@{noise:g}": 1 / (1 + noise) for noise in NOISES},
+        curves={"error": {"x": NOISES, "y": NOISES}},
+    )
+    rows = [RowResults(row.name, {0: measured}) for row in plan.rows]
+    where = {"date": "", "cpu": "", "cores": 1, "whorl": "", "torch": "", "python": ""}
+    result = build_result(plan, rows, Path(), corpus={}, environment=where)
+    for key in ("recovered", "error"):
+        spec = json.dumps(experiment_lines(result, key).to_dict())
+        assert '"domain": [0.25, 8.0]' in spec
+        assert '"values": [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]' in spec
+        assert '"format": "~g"' in spec
+
+
+def test_fast_pairs_get_a_gradient_that_cancels_over_distances() -> None:
+    table = build_gradients()
+    cells = [[[float(x) for x in cell.split(", ")] for cell in row[1:]] for row in table.rows]
+    assert [row[0] for row in table.rows] == ["1", "8 to 15", "64 to 127"]
+    assert all(0.8 < size < 1.2 for row in cells for size, _ in row)
+    assert min(shared for _, shared in cells[0]) > 0.9  # at one distance nothing cancels
+    fast, slow = cells[2][0][1], cells[2][-1][1]
+    assert fast < 0.1 < 0.9 < slow

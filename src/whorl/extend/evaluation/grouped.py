@@ -29,30 +29,18 @@ def share_key_heads(model: Any) -> None:
 
 
 def _attend(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    **options: Any,
+    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """Attention [1, T, H, D] of a text; what is not one text with a mask is left to "sdpa"."""
-    heads, key_heads = query.shape[1], key.shape[1]
-    others = [
-        name for name in ("softcap", "position_bias", "s_aux") if options.get(name) is not None
-    ]
-    if attention_mask is None or len(query) > 1 or heads == key_heads or others:
+    heads, key_heads = q.shape[1], k.shape[1]
+    others = any(options.get(name) is not None for name in ("softcap", "position_bias", "s_aux"))
+    if mask is None or len(q) > 1 or heads == key_heads or others:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-        more = {"dropout": dropout, "scaling": scaling, **options}
-        found: tuple[Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, **more
-        )
+        found: tuple[Tensor, None] = sdpa_attention_forward(module, q, k, v, mask, **options)
         return found
-    groups = heads // key_heads
-    q = query.view(key_heads, groups, *query.shape[2:])  # [Hk, H / Hk, T, D]
-    k, v = (each[0].unsqueeze(1).expand(-1, groups, -1, -1) for each in (key, value))
-    out = F.scaled_dot_product_attention(q, k, v, attention_mask, dropout, scale=scaling)
+    q = q.view(key_heads, heads // key_heads, *q.shape[2:])  # [Hk, H / Hk, T, D]
+    k, v = (each[0].unsqueeze(1).expand(-1, q.shape[1], -1, -1) for each in (k, v))
+    dropout, scale = options.get("dropout", 0.0), options.get("scaling")
+    out = F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=scale)
     return out.flatten(0, 1).transpose(0, 1)[None].contiguous(), None

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from transformers.models.mpt.modeling_mpt import MptAttention, MptBlock, MptModel
 
 from whorl.encodings import ALiBi, Encoding
+from whorl.hf.caches.unrotated import PendingKeys
 from whorl.hf.changes import Change, ClassChange
 from whorl.hf.options import InstallOptions
 from whorl.hf.tokens import attend_tokens
@@ -39,10 +40,12 @@ class WhorlMptAttention(MptAttention):
         if self.clip_qkv:
             mixed = mixed.clamp(min=-self.clip_qkv, max=self.clip_qkv)
         q, k, v = mixed.unflatten(-1, (3, self.n_heads, self.head_dim)).permute(2, 0, 3, 1, 4)
-        offset = None
+        offset = positions = None
         if past_key_values is not None:
             offset = read_length(past_key_values, self.layer_idx)
             k, v = past_key_values.update(k, v, self.layer_idx)
+            if isinstance(k, PendingKeys):  # a cache of whorl is to count padding, as MPT does
+                positions = torch.arange(q.shape[2], device=q.device)[None] + offset
         out, weights = attend_tokens(
             q,
             k,
@@ -54,6 +57,7 @@ class WhorlMptAttention(MptAttention):
             scale=self.softmax_scale,
             dropout=self.attn_dropout_p if self.training else 0.0,
             weights=output_attentions,
+            positions=positions,
         )
         return self.out_proj(out.transpose(1, 2).flatten(2)), weights
 

@@ -62,6 +62,9 @@ class WhorlRoFormerSelfAttention(RoFormerSelfAttention):
             v = self.whorl_rotation.rotate(v, offset=offset) if self.rotary_value else v
         if cache is not None:
             k, v = cache.update(k, v, self.layer_idx)
+        positions = None
+        if cache is not None and self.whorl_encoding is not None:  # padding counts in RoFormer
+            positions = torch.arange(q.shape[2], device=q.device)[None] + offset
         out, weights = attend_tokens(
             q,
             k,
@@ -69,6 +72,7 @@ class WhorlRoFormerSelfAttention(RoFormerSelfAttention):
             self.whorl_encoding,
             attention_mask,
             causal=self.is_decoder,
+            positions=positions,
             offset=offset if cache is not None else None,
             scale=self.attention_head_size**-0.5,
             dropout=self.dropout.p if self.training else 0.0,
@@ -122,6 +126,11 @@ def _check_tables(model: PreTrainedModel) -> None:
     for module in model.modules():
         if isinstance(module, RoFormerSinusoidalPositionalEmbedding):
             rows, channels = module.weight.shape
+            if module.weight.is_meta:
+                raise ValueError(
+                    f"whorl.hf.install: {type(model).__name__} must be loaded, because its table of"
+                    " positions is looked at; it is on the meta device. Load the weights before."
+                )
             cos, sin = RoPE(channels).tables(torch.arange(rows))
             expected = torch.cat((sin, cos), -1).to(module.weight)
             if not torch.allclose(module.weight, expected, atol=1e-3):

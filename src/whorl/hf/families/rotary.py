@@ -24,6 +24,7 @@ from whorl.encodings.rotary.rotary import Rotary
 from whorl.hf.changes import Change, ClassChange, ModuleChange
 from whorl.hf.interface import NAME
 from whorl.hf.options import InstallOptions
+from whorl.hf.positions import remember_positions
 
 from .base import ModelFamily
 
@@ -59,6 +60,7 @@ class WhorlRotaryEmbedding(nn.Module):
     def forward(self, x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
         if not self.rotations:
             check_consecutive(position_ids)
+            remember_positions(position_ids)
             _check_implementation(self.original)
             # Position 0, because modules of transformers remember the longest text.
             cos, _ = self.original(x, torch.zeros_like(position_ids[..., :1]), *args, **kwargs)
@@ -135,6 +137,7 @@ def change_rotation(model: PreTrainedModel, options: InstallOptions) -> list[Cha
     config = model.config.get_text_config()
     changes: list[Change] = []
     for parent, name, module in _find_rotary_modules(model):
+        _refuse_meta(module)
         rotations = _build_rotations(config, options)
         arrangement = _find_arrangement(module, rotations)
         new = WhorlRotaryEmbedding(module, rotations, arrangement)
@@ -145,6 +148,15 @@ def change_rotation(model: PreTrainedModel, options: InstallOptions) -> list[Cha
             " that precision, scaling and impl have nothing to act on. Leave them out."
         )
     return changes
+
+
+def _refuse_meta(module: nn.Module) -> None:
+    """Refuse a rotary module without numbers, which cannot be asked how it arranges them."""
+    if any(buffer.is_meta for buffer in module.buffers()):
+        raise ValueError(
+            f"whorl.hf.install: {type(module).__name__} must be loaded for precision, scaling and"
+            " impl; it is on the meta device. Load the weights before."
+        )
 
 
 def _find_rotary_modules(model: PreTrainedModel) -> Iterator[tuple[nn.Module, str, nn.Module]]:

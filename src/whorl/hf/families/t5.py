@@ -114,7 +114,7 @@ class WhorlUMT5Attention(UMT5Attention):
         return _attend(self, hidden_states, attention_mask, past_key_values, output_attentions)
 
 
-class NormInPlace:
+class SingleCopyNorm:
     """T5's norm, x / sqrt(mean(x^2) + eps) x weight, with one copy of the tokens."""
 
     weight: Tensor
@@ -130,15 +130,15 @@ class NormInPlace:
         return out
 
 
-class WhorlT5LayerNorm(NormInPlace, T5LayerNorm):
+class WhorlT5LayerNorm(SingleCopyNorm, T5LayerNorm):
     """T5's norm."""
 
 
-class WhorlMT5LayerNorm(NormInPlace, MT5LayerNorm):
+class WhorlMT5LayerNorm(SingleCopyNorm, MT5LayerNorm):
     """mT5's norm, which is that of T5."""
 
 
-class WhorlUMT5LayerNorm(NormInPlace, UMT5LayerNorm):
+class WhorlUMT5LayerNorm(SingleCopyNorm, UMT5LayerNorm):
     """UMT5's norm, which is that of T5."""
 
 

@@ -56,8 +56,9 @@ class WhorlXLNetModel(XLNetModel):
     ) -> Any:
         given = {"input_ids": input_ids, "mems": mems, **kwargs}
         has_streams = perm_mask is not None or target_mapping is not None
-        has_both = attention_mask is not None and input_mask is not None  # which is an error
-        if has_streams or has_both or (self.training and self.dropout.p > 0):
+        masks = [mask for mask in (attention_mask, input_mask) if mask is not None]
+        is_wrong = len(masks) > 1 or any(mask.dim() != 2 for mask in masks)  # says transformers
+        if has_streams or is_wrong or (self.training and self.dropout.p > 0):
             return super().forward(
                 attention_mask=attention_mask,
                 perm_mask=perm_mask,
@@ -76,6 +77,10 @@ class WhorlXLNetModel(XLNetModel):
             return super().forward(**given)
         finally:
             _KEYS.reset(token)
+
+
+#: Which is saved with the model, and which pipelines look at.
+WhorlXLNetModel.__name__ = XLNetModel.__name__
 
 
 class WhorlXLNetRelativeAttention(XLNetRelativeAttention):

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .decisions import LEAST_GAIN
+from whorl.lab.tasks import TASK_NAMES, get_task
+
+from .decisions import LEAST_GAIN, LEAST_SHARE
 from .noise import ACCURACY_NOISE, compute_noise, find_deviation
 from .statistics import estimate
 from .thresholds import FLAT, HOLDS
@@ -243,17 +245,27 @@ class ComparisonView:
         values = [tuple(self._get_third(row, end) for end in ends) for row in rows]
         return [rows[n] for n in self._find_steady(values)] == self.list_steady()
 
+    @property
+    def guess(self) -> float | None:
+        """The loss of token frequencies, or the accuracy of guessing; None if it is not known."""
+        if not self.is_accuracy:
+            return read_number(self.settings.get("frequencies_loss"))
+        task = str(self.settings.get("task"))
+        return get_task(task).chance if task in TASK_NAMES else None
+
     def has_learned(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row predicts better than token frequencies, also if it is not known.
+        """Whether a row predicts better than guessing, also if it is not known.
 
         A row with a scaling has learned if the row that was trained has.
         """
-        bound = read_number(self.settings.get("frequencies_loss"))
+        guess = self.guess
         names = {one["name"]: one for one in self.comparison["rows"]}
         value = self.get_value(names.get(row["trained_as"], row), self.trained_length)
-        if self.is_accuracy or bound is None:
+        if guess is None:
             return True
-        return value is not None and value < bound - LEAST_GAIN
+        if self.is_accuracy:
+            return value is not None and value > guess + LEAST_SHARE * (1 - guess)
+        return value is not None and value < guess - LEAST_GAIN
 
     def _list_learned(self) -> list[Mapping[str, Any]]:
         return [row for row in self.rows if self.has_learned(row)]

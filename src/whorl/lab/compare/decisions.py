@@ -13,12 +13,22 @@ from typing import Literal
 
 from .statistics import Estimate
 
-__all__ = ["LEAST_GAIN", "Side", "explain_open", "find_side", "has_settled", "would_stay"]
+__all__ = [
+    "LEAST_GAIN",
+    "LEAST_SHARE",
+    "Side",
+    "explain_open",
+    "find_side",
+    "has_settled",
+    "would_stay",
+]
 
 Side = Literal["above", "below", "open"]
 
 #: A model counts as trained if its loss is this many nats below that of token frequencies.
 LEAST_GAIN = 0.5
+#: And one of a task if its accuracy has come this part of the way from guessing to always right.
+LEAST_SHARE = 0.1
 
 
 def find_side(value: Estimate, bound: float, noise: float = 0.0) -> Side:

@@ -81,6 +81,7 @@ class WorkerProcess:
     def kill(self) -> None:
         with suppress(OSError):
             self._process.kill()
+        self._process.wait()
 
 
 class LocalWorkers:

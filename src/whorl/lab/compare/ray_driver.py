@@ -28,6 +28,10 @@ __all__ = ["main"]
 _MOST_RETRIES = 3
 #: The smallest that Ray takes: runs exchange their results through files.
 _OBJECT_STORE_BYTES = 80 * 2**20
+_TOKEN_HINT = (
+    ". If the cluster has a token, RAY_AUTH_MODE=token and the same ~/.ray/auth_token must be here"
+    " too"
+)
 
 
 def main() -> None:
@@ -79,7 +83,9 @@ def _connect(ray: Any, settings: dict[str, Any]) -> None:
         ray.init(address=settings["address"], **options)
     except (RuntimeError, ValueError, ConnectionError, OSError) as error:
         words = " ".join(str(error).split())
-        raise _Refused(f"{settings['address']} refused the connection: {words}") from None
+        hint = "" if settings["address"] == "local" else _TOKEN_HINT
+        what = f"{settings['address']} refused the connection"
+        raise _Refused(f"{what}: {words.rstrip('.')}{hint}.") from None
 
 
 def _check_nodes(ray: Any, ours: dict[str, Any], folder: str) -> None:

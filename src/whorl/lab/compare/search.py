@@ -27,7 +27,7 @@ from .plan import ComparisonPlan, PlannedRun
 from .pool import RunStatus, ShowStatus, run_all
 from .ray_workers import check_ray
 from .spaces import SearchedSpec
-from .studies import TRIALS_FILE, EncodingStudy, SearchSpace, Trial, open_studies
+from .studies import TRIALS_FILE, EncodingSpace, EncodingTrials, Trial, open_studies
 from .together import check_workers, run_together
 
 __all__ = ["TRIALS_FILE", "SearchResult", "Trial", "search_rates"]
@@ -110,8 +110,8 @@ def search_rates(
         check_workers(workers, ray, processes)
         if ray is not None:
             check_ray(ray)
-        search = _Search(
-            [SearchSpace(SearchedSpec(text), base) for text in encodings], base, folder
+        search = _TrialRounds(
+            [EncodingSpace(SearchedSpec(text), base) for text in encodings], base, folder
         )
         with files.lock_together(processes, search.folder), ExitStack() as stack:
             processes.run_on_main(lambda: search.open(optuna, stack, force=force))
@@ -124,34 +124,37 @@ def search_rates(
                     statuses = run_all(*job, workers=workers, ray=ray, **options)
                 processes.run_on_main(partial(search.record, runs, statuses))
             found = processes.run_on_main(search.write_report)
+            processes.wait()
     return SearchResult({name: tuple(Trial(**one) for one in ones) for name, ones in found})
 
 
-class _Search:
+class _TrialRounds:
     """The trials of all encodings. Only the first process opens their studies and writes."""
 
-    def __init__(self, spaces: Sequence[SearchSpace], base: RunConfig, folder: str | Path) -> None:
+    def __init__(
+        self, spaces: Sequence[EncodingSpace], base: RunConfig, folder: str | Path
+    ) -> None:
         self.spaces, self.folder = spaces, Path(folder)
         self.about = open_data_source(base).about
-        self._studies: list[EncodingStudy] = []
+        self._studies: list[EncodingTrials] = []
 
     def open(self, optuna: Any, stack: ExitStack, *, force: bool) -> None:
         """Open the studies until the stack is closed; refuse those of other settings."""
         self._studies = stack.enter_context(open_studies(optuna, self.folder, self.spaces))
-        for study in self._studies:
-            settings = json.dumps(study.space.describe_settings(self.about))
-            study.check_settings(json.loads(settings), force=force)
+        for one in self._studies:
+            settings = json.dumps(one.space.describe_settings(self.about))
+            one.check_settings(json.loads(settings), force=force)
 
     def suggest(self, trials: int, seed: int) -> list[list[Any]]:
         """The trials so far and those of the next round: which space, number, choice.
 
         Empty if every encoding has so many trials.
         """
-        asked = [study.suggest(trials, seed) for study in self._studies]  # every one is asked
+        asked = [one.suggest(trials, seed) for one in self._studies]  # every one is asked
         if not any(asked):
             return []
         pairs = enumerate(zip(self._studies, asked, strict=True))
-        return [[n, *one] for n, (study, found) in pairs for one in found or study.list_done()]
+        return [[n, *trial] for n, (own, found) in pairs for trial in found or own.list_done()]
 
     def list_runs(self, asked: Sequence[Sequence[Any]]) -> list[PlannedRun]:
         """Their runs; those that are done are not trained again."""
@@ -163,12 +166,12 @@ class _Search:
             run.name: _read_loss(self.folder / run.name, status.state, status.reason)
             for run, status in zip(runs, statuses, strict=True)
         }
-        for study in self._studies:
-            study.record(losses)
+        for one in self._studies:
+            one.record(losses)
 
     def write_report(self) -> list[list[Any]]:
         """Write all trials as search.json; returns them by encoding, as values."""
-        found = {study.space.spec.text: tuple(study.list_trials()) for study in self._studies}
+        found = {one.space.spec.text: tuple(one.list_trials()) for one in self._studies}
         files.write_json(self.folder / _REPORT_FILE, SearchResult(found).to_dict())
         return [[name, [asdict(one) for one in trials]] for name, trials in found.items()]
 

@@ -192,6 +192,7 @@ def _run_process(
             process.wait()
         finally:
             process.kill()
+            process.wait()
         if seconds is None:
             words.seek(0)
             reason = describe_exit(process.returncode, words.read())

@@ -21,7 +21,7 @@ from whorl.lab.specs import name_folder
 from .plan import PlannedRun
 from .spaces import SearchedSpec
 
-__all__ = ["TRIALS_FILE", "EncodingStudy", "SearchSpace", "Trial", "open_studies"]
+__all__ = ["TRIALS_FILE", "EncodingSpace", "EncodingTrials", "Trial", "open_studies"]
 
 #: The studies, an SQLite file in the folder of a search.
 TRIALS_FILE = "study.sqlite3"
@@ -57,7 +57,7 @@ class Trial:
         return "\n".join(["[model]", f'encoding = "{encoding}"', "", "[training]", *rates])
 
 
-class SearchSpace:
+class EncodingSpace:
     """What is searched of one encoding, and the run of a choice."""
 
     def __init__(self, spec: SearchedSpec, base: RunConfig) -> None:
@@ -102,10 +102,10 @@ class SearchSpace:
         return replace(self._base, model=replace(self._base.model, encoding=encoding))
 
 
-class EncodingStudy:
+class EncodingTrials:
     """The study of one encoding: what Optuna suggested, and what came out."""
 
-    def __init__(self, optuna: Any, storage: Any, space: SearchSpace) -> None:
+    def __init__(self, optuna: Any, storage: Any, space: EncodingSpace) -> None:
         self.space, self._optuna, self._storage = space, optuna, storage
         self._distributions = space.build_distributions(optuna)
         self._stored = self._open()
@@ -177,8 +177,8 @@ class EncodingStudy:
 
 @contextmanager
 def open_studies(
-    optuna: Any, folder: Path, spaces: Sequence[SearchSpace]
-) -> Iterator[list[EncodingStudy]]:
+    optuna: Any, folder: Path, spaces: Sequence[EncodingSpace]
+) -> Iterator[list[EncodingTrials]]:
     """The study of each encoding in the SQLite file of ``folder``.
 
     Raises:
@@ -197,7 +197,7 @@ def open_studies(
         ) from None
     try:
         with closing(storage.scoped_session), closing(_Engine(storage)):
-            yield [EncodingStudy(optuna, storage, space) for space in spaces]
+            yield [EncodingTrials(optuna, storage, space) for space in spaces]
     except optuna.exceptions.StorageInternalError as error:
         words = str(error.__cause__ or error).splitlines()[0]
         raise OSError(

@@ -99,11 +99,13 @@ def group_claims(comparison: Mapping[str, Any]) -> list[tuple[str, list[Mapping[
 
 
 def build_terminal_tables(comparison: Mapping[str, Any]) -> Iterator[Any]:
-    """The comparison with its claims, as objects that rich can print."""
+    """The comparison with its claims, as objects that rich can print.
+
+    The verdict is last, because a terminal shows the end.
+    """
     from rich.text import Text
 
     view = ComparisonView(comparison)
-    yield Text(f"{write_verdict(view)}\n", style="bold")
     if comparison["rows"]:
         yield _build_results(view)
     for heading, group in group_claims(comparison):
@@ -114,6 +116,7 @@ def build_terminal_tables(comparison: Mapping[str, Any]) -> Iterator[Any]:
         yield _build_differences(*differences)
     for text in (*_list_notes(comparison), format_headline(comparison)):
         yield Text(text, style="dim")
+    yield Text(f"\n{write_verdict(view)}\n", style="bold")
 
 
 def describe_last_tenth() -> str:

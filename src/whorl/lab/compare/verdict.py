@@ -29,7 +29,7 @@ def write_verdict(view: ComparisonView) -> str:
 
 def _describe_no_learning(view: ComparisonView) -> str:
     """Where no model predicts better than token frequencies, nothing shows what positions do."""
-    length, bound = view.trained_length, view.settings["frequencies_loss"]
+    length = view.trained_length
     ranked = view.rank_rows(length)
     best = next((row for row in ranked if row["trained_as"] == row["name"]), ranked[0])
     value = view.get_value(best, length)
@@ -37,8 +37,9 @@ def _describe_no_learning(view: ComparisonView) -> str:
     return (
         f"Choose nothing by this: no encoding has learned enough. After {view.settings['steps']}"
         f" steps the best one, {best['name']}, {found} at the trained length of {length}"
-        f" {view.unit}, where token frequencies alone give {bound:.2f}; train for more steps"
-        f" {_describe_size(view)}."
+        f" {view.unit}, where {'guessing' if view.is_accuracy else 'token frequencies'} alone"
+        f" {'gives' if view.is_accuracy else 'give'} {view.format_value(view.guess)}; train for"
+        f" more steps {_describe_size(view)}."
     )
 
 

@@ -113,7 +113,8 @@ class ExperimentPlan:
             key = {"training": "steps", "data": "files"}[table]
             has = all(key in row.tables.get(table, {}) for row in plan.rows)
             if not has and not plan.experiment.trains:
-                raise ValueError(f"{key}: the experiment {quote(name)} has none; leave it out.")
+                option = "data.files" if key == "files" else key
+                raise ValueError(f"{option}: the experiment {quote(name)} has none; leave it out.")
         adapt = plan.experiment.adapt_row or _keep_tables
         rows = tuple(RowPlan(x.name, adapt(_merge(x.tables, changes))) for x in plan.rows)
         return dataclasses.replace(plan, rows=rows)

@@ -16,7 +16,7 @@ _MISSING = "\u2013"
 _FACTS = {"parameters": "parameters", "step_seconds": "ms a step"}
 # The measure that stands beside another one, at the trained length only.
 _OTHERS = {"loss": "accuracy", "accuracy": "loss"}
-_STYLES = {"lower": "green", "higher": "red", "tied": "cyan", "not yet": "yellow"}
+_STYLES = {"lower": "blue", "higher": "magenta", "tied": "green", "not yet": "yellow"}
 
 
 def list_tables(result: Mapping[str, Any]) -> list[ReportTable]:
