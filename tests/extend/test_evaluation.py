@@ -13,6 +13,7 @@ pytest.importorskip("transformers")
 
 from transformers import T5Config, T5ForConditionalGeneration
 
+from tests.peers import needs_transformers_5
 from whorl.configs import read_config
 from whorl.extend.evaluation import (
     EvaluationProgress,
@@ -34,6 +35,8 @@ from whorl.extend.evaluation.settings import choose_lengths, cut_windows
 from whorl.scaling import DynamicNTK, YaRN
 
 from .weights import TEXT, build_llama, save_llama
+
+pytestmark = needs_transformers_5
 
 SMALL = ExtensionTest(methods=("linear", "yarn"), windows=2, scored=16, texts=0)
 

@@ -8,10 +8,13 @@ import torch
 
 pytest.importorskip("transformers")
 
+from tests.peers import needs_transformers_5
 from whorl import lab
 from whorl.extend.evaluation import ExtensionTest, evaluate_methods, load_model
 
 from .weights import TEXT, save_llama
+
+pytestmark = needs_transformers_5
 
 
 def test_a_run_of_the_lab(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 pytest.importorskip("transformers")
 
+from tests.peers import needs_transformers_5
 from whorl.extend.evaluation import ExtensionTest, LoadedModel, evaluate_methods, load_model
 from whorl.extend.evaluation.results import ResultFile
 from whorl.extend.search import (
@@ -28,6 +29,8 @@ from whorl.extend.search.texts import build_search_texts
 from whorl.scaling import LongRoPE, Scaling, YaRN
 
 from .weights import TEXT, build_llama, save_llama
+
+pytestmark = needs_transformers_5
 
 PLANTED = (1.0, 1.0, 1.1, 1.3, 2.4, 3.1, 3.9, 4.8)
 LINEAR, NTK = [4.0] * 8, [4 ** (n / 7) for n in range(8)]

@@ -13,6 +13,7 @@ import torch
 import transformers
 
 from tests.extend.weights import SHAPE, save_llama
+from tests.peers import needs_transformers_5
 from whorl import lab
 from whorl.configs import ConfigError
 from whorl.finetune import FineTuning, FineTuningProgress, finetune_model, models
@@ -22,6 +23,8 @@ from whorl.finetune.models import plan_target
 from whorl.finetune.text import encode_text
 from whorl.finetune.training_folder import TrainingFolder
 from whorl.lab.checkpoint import CheckpointInfo
+
+pytestmark = needs_transformers_5
 
 TINY: dict[str, Any] = {"steps": 2, "batch": 1}
 

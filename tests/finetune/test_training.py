@@ -13,12 +13,15 @@ import transformers
 from torch import Tensor
 
 import whorl
+from tests.peers import needs_transformers_5
 from whorl import lab
 from whorl.finetune import FineTuning, FineTuningProgress, finetune_model, training
 from whorl.finetune.folder_model import open_folder
 from whorl.finetune.run_model import open_run
 from whorl.lab.integrity import check_lines
 from whorl.lab.runs import Run
+
+pytestmark = needs_transformers_5
 
 TINY: dict[str, Any] = {"factor": 4.0, "steps": 3, "batch": 2, "learning_rate": 1e-2}
 

@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from tests.fresh import run_fresh
+from tests.peers import needs_transformers_5
 from tests.scaling.samples import LONG, SHORT
 from whorl.lab.export import export
 from whorl.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
 
 from .exported import TOLERANCE, built, config_in, difference, loaded, rope, silent, words
+
+pytestmark = needs_transformers_5
 
 SHAPES: dict[str, dict[str, Any]] = {
     "plain": {},

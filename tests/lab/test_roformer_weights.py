@@ -13,11 +13,14 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from tests.peers import needs_transformers_5
 from whorl.lab.roformer import RoFormer, RoFormerClassifier, RoFormerConfig, RoFormerMaskedLM
 from whorl.lab.roformer_names import name_in_transformers
 from whorl.lab.roformer_weights import load_roformer, save_roformer
 
 from .exported import silent
+
+pytestmark = needs_transformers_5
 
 SMALL: dict[str, Any] = {
     "vocab_size": 40,

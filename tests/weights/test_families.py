@@ -17,11 +17,14 @@ import torch
 import whorl
 from tests.configs.census import ROTARY, without_timm
 from tests.configs.own_code import GATES, config_of
+from tests.peers import needs_transformers_5
 from whorl.weights.completeness import check_key_heads, check_known, check_layers, check_pairs
 from whorl.weights.plan import RowMove, plan_moves
 from whorl.weights.safetensors_file import FileHeader, TensorEntry
 from whorl.weights.shards import WeightFiles
 from whorl.weights.sizes import Stated, find_key_sharing, find_sizes
+
+pytestmark = needs_transformers_5
 
 #: What a config needs besides its defaults for a model to be made of it.
 NEEDS: dict[str, dict[str, Any]] = {
