@@ -85,9 +85,9 @@ def test_options_reach_the_plan(whorl: Whorl, asked: dict[str, Any], tmp_path: P
         (["--out", "no/a.json"], "error: --out: 'no/a.json' must be a .json file in a folder"),
         (
             ["--chart", "a.pdf"],
-            "error: plots.save: 'a.pdf' must end in .png, .svg, .html or .json.\n",
+            "error: --chart: 'a.pdf' must end in .png, .svg, .html or .json.\n",
         ),
-        (["--chart", "no/a.png"], "error: plots.save: the folder 'no' of 'a.png' does not exist"),
+        (["--chart", "no/a.png"], "error: --chart: the folder 'no' of 'a.png' does not exist"),
         (["--out", "a.json", "--chart", "a.json"], "error: --chart would overwrite the results in"),
         (["--threads", "0"], "error: --threads takes counts such as 1,4 or 1,all; got '0'.\n"),
         (

@@ -198,7 +198,7 @@ def test_convert_json_and_sizes(whorl: Whorl, tmp_path: Path) -> None:
     [
         (["--to", "neox"], "'neox'"),
         (["--to", "interleaved", "--pattern", "q"], "must be ROLE=REGEX"),
-        (["--to", "interleaved", "--head-dim", "-3"], "head_dim must be an int >= 1; got -3"),
+        (["--to", "interleaved", "--head-dim", "-3"], "--head-dim must be an int >= 1; got -3"),
         ([], "--to"),
     ],
 )

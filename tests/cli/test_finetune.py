@@ -101,7 +101,7 @@ def test_two_processes_give_the_same_weights(whorl: Whorl, folder: Path, launche
     if launcher == "accelerate":
         more = []
         pytest.importorskip("accelerate")
-        start = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
+        start = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
         start += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
         start += ["--main_process_port", "29614"]
     words = [sys.executable, *start, str(script), *command, "--out", str(folder / "two"), "--json"]

@@ -52,7 +52,7 @@ def test_the_document(whorl: Whorl, run: Path) -> None:  # noqa: F811
         (["--sinks", "40"], "error: --sinks must be an int from 1 to 31, fewer than the window"),
         (["--streams", "0"], "error: --streams must be a whole number of at least 1; got 0."),
         (["--text", "nowhere.txt"], "error: --text: 'nowhere.txt' cannot be read"),
-        (["--chart", "chart.bmp"], "error: plots.save: 'chart.bmp' must end in .png"),
+        (["--chart", "chart.bmp"], "error: --chart: 'chart.bmp' must end in .png"),
     ],
 )
 def test_errors_name_the_options(

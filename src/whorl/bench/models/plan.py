@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from whorl._support.words import quote
 from whorl.bench.cells import BenchmarkCell, BenchmarkCellResult, BenchmarkResult
 from whorl.bench.measure import Timing
 from whorl.bench.plan import BenchmarkPlan
@@ -88,7 +89,7 @@ class Plan(BenchmarkPlan):
             if not any(key.startswith(shape) for key in keys):
                 raise ValueError(
                     f"shapes must begin keys of cells, such as 't5/prefill' or"
-                    f" 'llama/decode/1x512'; got {shape!r}."
+                    f" 'llama/decode/1x512'; got {quote(shape)}."
                 )
 
     @classmethod
