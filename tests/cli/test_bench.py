@@ -201,4 +201,8 @@ def test_attention_has_no_charts_or_peers(whorl: Whorl) -> None:
     ):
         done = whorl("bench", "attention", option, value)
         assert (done.code, done.out) == (2, "")
-        assert f"{option} is for whorl bench rotation; leave it out for attention." in done.err
+        homes = "rotation and models" if option == "--shapes" else "rotation"
+        assert f"{option} is for whorl bench {homes}; leave it out for attention." in done.err
+    done = whorl("bench", "models", "--shapes", "gpt2")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: --shapes must begin keys of cells")

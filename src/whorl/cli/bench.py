@@ -61,9 +61,7 @@ def bench(
 
     And models of transformers against themselves, with whorl installed.
     """
-    own = {"--chart": chart, "--peers": peers, "--dtypes": dtypes}
-    if what is not What.models:
-        own["--shapes"] = shapes
+    own = {"--chart": chart, "--peers": peers, "--shapes": shapes, "--dtypes": dtypes}
     part = _select_benchmark(what, [option for option, value in own.items() if value is not None])
     _check_files(out, chart, resume, part.Report)
     plan = part.Plan.quick() if quick else part.Plan.full()
@@ -92,9 +90,12 @@ def bench(
 
 
 def _select_benchmark(what: What, own: list[str]) -> ModuleType:
-    """The package of that benchmark; ``own``: options that only the rotation has."""
-    if own and what is not What.rotation:
-        raise ValueError(f"{own[0]} is for whorl bench rotation; leave it out for {what.value}.")
+    """The package of that benchmark; ``own``: the given options that not all of them have."""
+    for option in own:
+        homes = ["rotation", "models"] if option == "--shapes" else ["rotation"]
+        if what.value not in homes:
+            where = " and ".join(homes)
+            raise ValueError(f"{option} is for whorl bench {where}; leave it out for {what.value}.")
     return import_module(f"whorl.bench.{what.value}")
 
 
