@@ -19,15 +19,7 @@ from whorl.lab import loop as module
 SAME = ("step", "loss", "learning_rate", "gradient_norm", "gradient_norms", "validation_loss")
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    """And Ctrl-C as in a terminal, also where this suite runs in the background."""
-    before, handler = torch.get_num_threads(), signal.getsignal(signal.SIGINT)
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, handler)
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("interruptible")
 
 
 def numbers(run: Run) -> list[Any]:
